@@ -107,7 +107,7 @@ def _noiseless(task: Task, *_: object) -> Answer:
 
 
 def _auto(task: Task, budget: Budget, _: object, *, loss: str = "auto") -> Answer:
-    return _of_boltdp(task, Settings(epsilon=budget.epsilon, delta=budget.delta, loss=loss))
+    return _of_boltdp(task, Settings(epsilon=budget.epsilon, delta=budget.delta, loss=loss, anyway=True))
 
 
 def _algorithm(task: Task, budget: Budget, _: object, *, name: str) -> Answer:

@@ -241,7 +241,9 @@ def test_features_of_json_are_those_that_are_declared_whatever_the_first_line_ha
     for first in ('{"y": 0, "b": 1, "c": 3}', '{"a": 1, "y": 1, "b": 2}'):
         path = json_file(tmp_path, "\n".join([first, *['{"a": 1, "b": 2, "y": 1}'] * 50]))
         with pytest.warns(UserWarning, match="a key that no line has is a column of missing cells"):
-            model = boltdp.train(path, label="y", epsilon=1, bounds={"a": (0, 9), "b": (0, 9)}, classes=[0, 1])
+            model = boltdp.train(
+                path, label="y", epsilon=1, anyway=True, bounds={"a": (0, 9), "b": (0, 9)}, classes=[0, 1]
+            )
         schemas.append(model.schema.columns)
         assert model.certificate.private
     assert schemas == [(Numeric("a", 0, 9), Numeric("b", 0, 9))] * 2
@@ -475,7 +477,13 @@ def test_an_order_that_a_database_chooses_is_a_condition() -> None:
         with open_source(bind, **unordered) as engine:
             assert list(engine.guarantee_conditions) == [UNORDERED]
     with pytest.warns(UserWarning, match="the database chooses the order of the rows"), pytest.raises(DataError):
-        boltdp.train(bind, {"label": "sick", "classes": [0, 1], "numeric": {"age": [0, 9]}}, table="people", epsilon=1)
+        boltdp.train(
+            bind,
+            {"label": "sick", "classes": [0, 1], "numeric": {"age": [0, 9]}},
+            table="people",
+            epsilon=1,
+            anyway=True,
+        )
     bind.dispose()
 
 

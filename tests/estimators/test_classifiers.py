@@ -105,7 +105,7 @@ def test_scikit_learn_accepts_it(estimator: Any, check: Any) -> None:
 @BOTH
 def test_private_by_default_once_classes_and_bounds_are_declared(estimator: Any) -> None:
     X, y = blobs()
-    fitted = estimator(classes=[0, 1], bounds=(-5, 5)).fit(X, y)
+    fitted = estimator(classes=[0, 1], bounds=(-5, 5), anyway=True).fit(X, y)
     assert fitted.certificate_.private
     assert fitted.certificate_.budget == Budget(1.0, 0.0)
     assert fitted.certificate_.problem.rows == fitted.certificate_.rows == 400

@@ -61,9 +61,9 @@ def test_a_table_without_policies_has_no_condition(watched: str) -> None:
 
 
 def test_the_condition_is_printed_and_warned_of(watched: str, tmp_path: Path) -> None:
-    arguments = ["train", watched, "--table", "guarded", "--label", "sick", "--epsilon", "1", "-q"]
+    arguments = ["train", watched, "--table", "guarded", "--label", "sick", "--epsilon", "3", "-q"]
     result = CliRunner().invoke(main, [*arguments, "-o", str(tmp_path / "model.json")])
     assert result.exit_code == 0, result.output
     assert " ".join(result.stderr.split()).count(f"condition: {ACTIVE}") == 1
     with pytest.warns(UserWarning, match=ACTIVE):
-        boltdp.train(watched, table="guarded", label="sick", epsilon=1.0)
+        boltdp.train(watched, table="guarded", label="sick", epsilon=3.0)

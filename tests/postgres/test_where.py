@@ -61,7 +61,7 @@ def test_engines_and_models_say_where_the_rows_were(server: Server, aged: str, t
     record = tuned.to_dict()
     assert "streamed" not in json.dumps(record["certificate"])
     assert Model.from_dict({**record, "trained_where": None}).trained_where is None
-    with pytest.raises(ModelFileError, match="said in words"):
+    with pytest.raises(ModelFileError, match="say in words"):
         Model.from_dict({**record, "trained_where": 7})
 
 

@@ -19,7 +19,7 @@ from boltdp.engines.base import Engine, PreparedRows, encode_rows
 from boltdp.engines.in_memory import ArrayEngine
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.row_permutation import compute_source_positions
-from boltdp.losses import HuberSVM, Logistic, MarginLogistic, Multinomial
+from boltdp.losses import HuberSVM, Logistic, MarginLogistic, MulticlassHuber, Multinomial
 from boltdp.model import Model
 from boltdp.privacy.events.event import NOISELESS, SEEDED
 from boltdp.privacy.events.output_perturbation import PUBLISHED, OutputPerturbation
@@ -236,7 +236,8 @@ def test_rows_that_appear_while_reading_are_noticed() -> None:
         (Settings(epsilon=1.0), 5, Multinomial(5), 1),
         (Settings(epsilon=1.0, multiclass="one-vs-all"), 5, MarginLogistic(2.0), 5),
         (Settings(epsilon=1.0, loss="huber", loss_parameter=0.2), 2, HuberSVM(0.2), 1),
-        (Settings(epsilon=1.0, loss="huber"), 5, HuberSVM(0.1), 5),
+        (Settings(epsilon=1.0, loss="huber"), 5, MulticlassHuber(5, 0.1), 1),
+        (Settings(epsilon=1.0, loss="huber", multiclass="one-vs-all"), 5, HuberSVM(0.1), 5),
     ],
 )
 def test_plan_chooses_the_loss_and_the_number_of_models(
@@ -377,7 +378,7 @@ def test_whatever_only_passes_have_makes_auto_passes(name: str) -> None:
         (Settings(epsilon=1.0, schedule="auto", analysis="proved"), "objective"),
         (Settings(epsilon=1.0, regularization=0.1), "objective"),
         (Settings(epsilon=1.0, regularization=0.0), "bolton"),
-        (Settings(epsilon=1.0, loss="huber"), "bolton"),
+        (Settings(epsilon=1.0, loss="huber"), "objective"),
         (Settings(epsilon=None), "bolton"),
         (Settings(epsilon=1.0, algorithm="scs13"), "scs13"),
     ],
@@ -427,7 +428,6 @@ def test_an_algorithm_refuses_what_it_does_not_have(algorithm: str, refused: tup
             Settings(epsilon=1.0, loss="logistic", loss_parameter=0.2),
             "loss_parameter must not be given for the loss 'logistic'",
         ),
-        (Settings(epsilon=1.0, algorithm="objective", loss="huber"), "must have a smooth slope"),
         (Settings(epsilon=1.0, algorithm="objective", regularization=0.0), "regularization must be > 0"),
         (Settings(epsilon=1.0, multiclass="both"), "multiclass must be one of multinomial, one-vs-all"),  # type: ignore[arg-type]
         (Settings(epsilon=1.0, analysis="guessed"), "analysis must be one of proved, paper"),  # type: ignore[arg-type]

@@ -114,7 +114,7 @@ def test_seeds_repeat_a_tuning_and_cost_the_claim(method: Method) -> None:
 @pytest.mark.parametrize("loss", ["logistic", "huber"])
 @pytest.mark.parametrize("method", ["portions", "trials"])
 def test_several_classes_and_delta_are_tuned_and_verify(method: Method, loss: str) -> None:
-    """One release of all classes, or one model a class that shares what choosing left of the budget."""
+    """One release of all classes, for what choosing left of the budget."""
     random = np.random.default_rng(9)
     age = random.integers(0, 90, 3000)
     table = pa.table({"age": age, "dose": random.uniform(-1, 1, 3000), "sick": age // 30})
@@ -122,7 +122,7 @@ def test_several_classes_and_delta_are_tuned_and_verify(method: Method, loss: st
     grid = expand_grid(Settings(algorithm="bolton", epsilon=50.0, delta=1e-6, loss=loss), {"passes": [5, 10]})
     model = tune(ArrayEngine.from_arrow(table), schema, grid, method=method)
     assert model.weights.shape == (3, 3)
-    assert model.certificate.model_count == (3 if loss == "huber" else 1)
+    assert model.certificate.model_count == 1
     assert model.certificate.private
     Model.from_dict(model.to_dict()).verify()
 
