@@ -126,12 +126,12 @@ def test_which_statements_are_run_does_not_depend_on_the_rows(
     desk: Desk, delta: float, groups: str | None, inference: bool
 ) -> None:
     """Any role can count the transactions and scans of others in the server's statistics."""
-    desk.ask("hospital", ALLOW + ", epsilon => 5, delta => 1e-5, groups => 'ward', group_values => '{south,north}')")
+    desk.ask("hospital", ALLOW + ", epsilon => 1, delta => 1e-5, groups => 'ward', group_values => '{south,north}')")
     sent = []
     for change in ("true", "amount = 0, sex = NULL, age = 7, outcome = false"):
         if change != "true":
             desk.ask("hospital", f"UPDATE patients SET {change}")
-        desk.request(epsilon=2.0, delta=delta, groups=groups, inference=inference, robust_errors=inference)
+        desk.request(epsilon=0.5, delta=delta, groups=groups, inference=inference, robust_errors=inference)
         with recorded() as statements:
             assert desk.serve()[0].split(",")[0].endswith(": done")
         sent.append([re.sub("boltdp_[0-9a-f]+|[0-9]+", "", text) for text in statements])
