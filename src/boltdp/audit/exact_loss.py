@@ -87,6 +87,7 @@ class ExactLoss:
 
     @property
     def broken(self) -> bool:
+        """Whether the lower bounds on epsilon or delta exceed the claimed budget by more than rounding."""
         budget = self.claim.budget
         return self.epsilon > budget.epsilon * (1 + 1e-6) or self.delta_range[0] > budget.delta * (1 + 1e-6)
 

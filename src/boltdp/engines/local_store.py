@@ -133,14 +133,14 @@ class LocalRows(PreparedRows):
             return
         self._check_width(sums)
 
-        def add(part: range) -> list[Summation]:
+        def sum_part(part: range) -> list[Summation]:
             summed = [each.copy_empty() for each in sums]
             for block in self._store.read_blocks(part.start, part.stop):
                 for each in summed:
                     each.add(block)
             return summed
 
-        for summed in map_in_order(add, self._split_positions(), threads=self._threads):
+        for summed in map_in_order(sum_part, self._split_positions(), threads=self._threads):
             for each, other in zip(sums, summed, strict=True):
                 each.join(other)
 

@@ -118,7 +118,9 @@ def bound_sgd_deviation(recipe: Recipe, ratio: float) -> float:
 
 @lru_cache(maxsize=1024)
 def find_critical_value(noise: Mechanism | None, level: float) -> float:
-    """Return how many standard deviations a coordinate of the noise, or a normal, exceeds with this probability.
+    """Return the two-sided critical value of a coordinate of the noise, or of a normal, in standard deviations.
+
+    Its absolute value exceeds that with the probability `level`.
 
     Proof: weight_uncertainty.md 5
     """

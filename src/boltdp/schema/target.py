@@ -144,7 +144,7 @@ class Target(ABC):
         """
 
     def adapt_to_loss(self, loss: Loss) -> Target:
-        """Return the target as a training with this loss reads it, in units of the labels' spread."""
+        """Return the target with its labels scaled as this loss needs them; classes stay as they are."""
         return self
 
     def is_range_on_bins(self, bins: int) -> bool:
@@ -767,7 +767,7 @@ TARGETS: tuple[type[Target], ...] = (Classes, Number)
 
 
 def resolve_target_name(**names: Any) -> tuple[type[Target], Any]:
-    """Return the kind of target and the name of its column; `names` are by the keys of the kinds, None if not given."""
+    """Return the kind of target and the column that is given as `label` or `target`; raise ParameterError for both."""
     given = [(kind, name) for kind in TARGETS if (name := names.get(kind.key)) is not None]
     if len(given) > 1:
         keys = " or ".join(kind.key for kind in TARGETS)

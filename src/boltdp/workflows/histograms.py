@@ -34,7 +34,7 @@ SHARE, GAUSSIAN_SHARE = 0.15, 0.38
 
 
 def can_have_histograms(schema: Schema) -> bool:
-    """Return whether all columns can be counted, and at least one gets a curve; those of vectors cannot."""
+    """Return whether a schema has no projection and no vectors, and at least one number that can have a curve."""
     counted = schema.projection is None and not any(isinstance(column, Vector) for column in schema.columns)
     return counted and add_curves(schema, STEPS) != schema
 

@@ -429,9 +429,9 @@ def _is_purely_private(problem: Problem, scale: float, epsilon: float) -> bool:
 
 
 def _bound_delta(problem: Problem, noise: Mechanism, epsilon: float, other_mu: float = 0.0) -> arb:
-    """Return an enclosure of the smaller of two bounds on delta: for all replaced rows at once, and by group privacy.
+    """Return an interval around the smaller of two bounds on delta: for all replaced rows at once, or by group privacy.
 
-    Composed with Gaussian mechanisms, whose `other_mu` is that of all replaced rows, only the first is known.
+    With `other_mu`, the mu of composed Gaussian releases when all these rows change, only the first is known.
 
     Proof: adjacency.md 4
     Proof: noisy_matrix.md 3
