@@ -95,7 +95,7 @@ class Dialect:
         return self.cells.format(texts=texts, kinds=", ".join(map(_POSTGRES_KIND.format, columns)))
 
     def read_cell(self, column: str, body: str) -> str:
-        """Write `body`, which may use `cell`, the text of a column, and `kind`, its type, where the dialect has them."""
+        """Write `body`, which may use `cell`, the text of a column, and `kind`, its type, if the dialect has them."""
         return self.read.format(column, body=body) if self.read else body
 
     def make_array(self, expressions: Sequence[str]) -> str:
