@@ -716,3 +716,10 @@ def test_the_approximate_inverse_maps_changes_of_the_gradient_to_steps() -> None
     curvature = _Curvature(lambda vector: vector, 1.0)
     curvature.update(np.array([1.0, 0.0]), np.array([4.0, 0.0]))
     assert curvature.solve(np.array([4.0, 3.0])).tolist() == [1.0, 3.0]
+
+
+def test_the_default_regularization_is_ample_for_narrow_kinks() -> None:
+    """The noise that it follows from is planned for a Lambda that leaves room for their volume term."""
+    problem = Problem(loss=HuberSVM(0.001), dims=3, rows=50)
+    event = ALGORITHMS["objective"].plan(Settings(epsilon=1.0), problem, Budget(1.0))
+    assert event.delta(1.0) == 0.0

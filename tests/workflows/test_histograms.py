@@ -209,3 +209,36 @@ def test_released_counts_have_the_stated_noise() -> None:
     assert isinstance(event, NoisyHistograms)
     # They are shrunk towards one half, so that they vary somewhat less.
     assert 0.3 < np.std(offsets) / event.noise.deviation < 1.6
+
+
+def test_more_bins_than_features_are_not_counted() -> None:
+    """It must be known before anything is charged."""
+    wide = replace(SCHEMA, columns=(SCHEMA.columns[0], *(Numeric(f"x{i}", 0, 1) for i in range(1600))))
+    settings = Settings(epsilon=8.0, delta=1e-6)
+    assert not isinstance(make_plan(wide, 2000, settings).certificate.moments, NoisyHistograms)
+    with pytest.raises(ParameterError, match="histograms must be of columns"):
+        make_plan(wide, 2000, replace(settings, standardize_moments="histograms"))
+
+
+def test_bounds_without_a_number_between_them_have_no_bins() -> None:
+    narrow = replace(SCHEMA, columns=(SCHEMA.columns[0], Numeric("one", 1.0, np.nextafter(1.0, 2.0))))
+    assert not isinstance(make_plan(narrow, 10**6, Settings(epsilon=3.0)).certificate.moments, NoisyHistograms)
+
+
+@pytest.mark.parametrize("changes", [{"standardize": "none"}, {"inference": True}])
+def test_histograms_that_would_not_be_used_are_refused(changes: dict[str, Any]) -> None:
+    with pytest.raises(ParameterError, match=r"^standardize"):
+        make_plan(SCHEMA, ROWS, replace(SETTINGS, noise_seed=None, **changes))
+
+
+@pytest.mark.parametrize("share", [None, 0.6, 0.9])
+@pytest.mark.parametrize("delta", [1e-6, 0.05])
+@pytest.mark.parametrize("persons", [None, 2])
+def test_every_plan_keeps_its_claim(share: float | None, delta: float, persons: int | None) -> None:
+    """Also where composing Gaussian noise is no better than adding budgets up, or leaves nothing to the training."""
+    schema = replace(SCHEMA, person_id=None if persons is None else "id", max_rows_per_person=persons)
+    for epsilon in (0.1, 0.5):
+        asked = Settings(epsilon=epsilon, delta=delta, algorithm="objective", loss="logistic", label_check=0.0)
+        plan = make_plan(schema, ROWS, replace(asked, standardize_moments="histograms", standardize_share=share))
+        assert plan.certificate.private
+        verify(plan.certificate)

@@ -325,3 +325,10 @@ def test_what_cannot_be_monotone_is_refused_before_anything_is_charged() -> None
     straight = replace(SCHEMA, columns=COLUMNS[1:2])
     with pytest.raises(ParameterError, match="must have no monotone column: its intervals would not hold"):
         make_plan(straight, ROWS, Settings(epsilon=1.0, inference=True))
+
+
+def test_declared_centres_beyond_the_steps_are_read_as_the_farthest() -> None:
+    column = Numeric("a", 0, 100, curve=(20.0, 25.0, 30.0), monotone="increasing")
+    standardization = Standardization((0.0, 1.0, 1.0, 1.0), (1.0,) * 4, clip_norm=1.0, intercept=0.1)
+    model = make_model(Schema(CLASSES, (column,), standardization=standardization), seed=1)
+    assert np.isfinite(model.scoring[1]).all()

@@ -189,6 +189,7 @@ def choose_regularization(problem: Problem, budget: Budget | None) -> float:
     if budget is None:
         return max(1.0 / problem.rows, 1.01 * find_min_solvable_regularization(problem, None))
     ample = problem.changed_rows * (1.0 + 4.0 / budget.epsilon)
+    ample = max(ample, find_ample_regularization(problem, budget.epsilon))
     noise = calibrate_objective_noise(replace(problem, regularization=ample), budget)
     kinks = problem.loss.simplex.kink_curvature is not None
     strength = (KINKED_REGULARIZATION if kinks else REGULARIZATION) * problem.loss.label_unit

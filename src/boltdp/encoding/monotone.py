@@ -68,7 +68,7 @@ def _expect_squares(plan: EncodingPlan) -> Doubles:
         np.repeat(of_kinds * len(rules), counts)
         for of_kinds in ([-1.0, -half, 0.0], [1.0, half, 1.0], [1.0 / 3.0, 1.0, 1.0])
     )
-    means = np.concatenate([_find_means(scaled) for scaled in plan.scaled_rules])
+    means = np.clip(np.concatenate([_find_means(scaled) for scaled in plan.scaled_rules]), low, high)
     squares = share * (high - means) * (means - low) * plan.factors**2
     return np.asarray(squares / max(1.0, squares.sum()))
 

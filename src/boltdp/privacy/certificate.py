@@ -257,10 +257,9 @@ def certify(
             outer.append((one, left := left if left is None or one.budget is None else left.subtract(one.budget)))
     spent = training
     if standardization is not None:
-        rest = left
-        if left is not None and not shares_budget(standardization, training):
-            rest = subtract_spent(left, standardization, training)
-        spent = compose(standardization, BudgetedEvent(rest, training))
+        spent = compose(standardization, BudgetedEvent(left, training))
+        if left is not None and not (shares_budget(standardization, training) and fits_budget(spent, left)):
+            spent = compose(standardization, BudgetedEvent(subtract_spent(left, standardization, training), training))
     for one, rest in reversed(outer):
         spent = compose(one, BudgetedEvent(rest, spent))
     return Certificate(budget=budget, spent=mark_non_private(spent, (*reasons, SEEDED) if seeded else reasons))

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import lru_cache
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
@@ -97,6 +98,7 @@ def choose_step_thresholds(column: Numeric, count: int) -> tuple[float, ...]:
     return tuple(sorted({one for one in thresholds if low < one < high}))
 
 
+@lru_cache(maxsize=4096)
 def choose_bin_edges(column: Numeric) -> tuple[float, ...]:
     """Choose the inner edges of the bins in which the numbers of a column are counted, from its public bounds alone."""
     thresholds = compute_step_thresholds(column, BINS - 1, "log" if _is_wide(column) else "even")

@@ -48,7 +48,7 @@ from boltdp.service.train_per_group import train_groups
 from boltdp.settings import Settings
 from boltdp.workflows.label_check import describe_unusable_labels
 from boltdp.workflows.noise_check import describe_drowning_noise
-from boltdp.workflows.plan_training import Plan, make_plan
+from boltdp.workflows.plan_training import Plan, choose_histograms, make_plan
 from boltdp.workflows.standardize import plan_standardization
 from boltdp.workflows.train import run_plan
 
@@ -229,11 +229,15 @@ def choose_settings(settings: Settings, schema: Schema, *, rows: int) -> Setting
 
     >>> from boltdp.schema.schema import Classes, Numeric
     >>> schema = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100),))
-    >>> choose_settings(Settings(epsilon=1.0, delta=1e-6), schema, rows=10_000).algorithm
-    'noisy-gd'
+    >>> chosen = choose_settings(Settings(epsilon=1.0, delta=1e-6), schema, rows=10_000)
+    >>> chosen.algorithm, chosen.standardize_moments
+    ('noisy-gd', 'histograms')
     """
     if settings.inference:
         return settings
+    chosen = choose_histograms(settings, schema, rows=rows)
+    if chosen.standardize_moments == "histograms" and settings.delta:
+        return replace(chosen, algorithm="noisy-gd", loss="logistic", curves=None)
     standardize = plan_standardization(settings, schema, rows=rows) is not None
     (loss, _), budget = settings.choose_loss(schema.target), settings.budget
     algorithm = next(one for one in ALGORITHMS.values() if one.fixed_scans and one.fits(settings, loss, budget))

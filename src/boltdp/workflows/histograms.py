@@ -18,11 +18,11 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import UNIT, FeatureSums
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.events.event import BudgetedEvent
-from boltdp.privacy.events.noisy_counts import NoisyHistograms, make_noisy_histograms
+from boltdp.privacy.events.noisy_counts import BINS, NoisyHistograms, make_noisy_histograms
 from boltdp.privacy.events.noisy_moments import ReleasedMoments
 from boltdp.privacy.release_with_noise import Randomness, release_counts
 from boltdp.privacy.training_problem import Problem
-from boltdp.schema.columns import Column, Numeric, Vector
+from boltdp.schema.columns import MAX_FEATURES, Column, Numeric, Vector
 from boltdp.schema.curves import add_curves, choose_bin_edges, place_steps
 from boltdp.schema.schema import Schema
 from boltdp.settings import Settings
@@ -34,9 +34,14 @@ SHARE, GAUSSIAN_SHARE = 0.15, 0.38
 
 
 def can_have_histograms(schema: Schema) -> bool:
-    """Return whether a schema has no projection and no vectors, and at least one number that can have a curve."""
-    counted = schema.projection is None and not any(isinstance(column, Vector) for column in schema.columns)
-    return counted and add_curves(schema, STEPS) != schema
+    """Return whether a schema has no projection and no vectors, at least one curve to add, and not too many bins."""
+    if schema.projection is not None or any(isinstance(column, Vector) for column in schema.columns):
+        return False
+    numbers = [column for column in schema.columns if isinstance(column, Numeric)]
+    if schema.encoded_dims + BINS * len(numbers) > MAX_FEATURES or add_curves(schema, STEPS) == schema:
+        return False
+    # Bounds without a number between them have no bins.
+    return all(choose_bin_edges(column) for column in numbers)
 
 
 def add_provisional_curves(schema: Schema, steps: int = STEPS) -> Schema:

@@ -139,6 +139,7 @@ def _check_settings(settings: Settings) -> None:
         ("curves", (None, 0)),
         ("standardize", ("auto", "private")),
         ("standardize_share", (None,)),
+        ("standardize_moments", ("auto", "mean", "squares")),
         ("multiclass", ("multinomial",)),
     ):
         if (value := getattr(settings, name)) not in allowed:

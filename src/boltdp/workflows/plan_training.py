@@ -101,7 +101,10 @@ def share_budget(
     if event.mu is not None:
         return shared
     assert isinstance(shared, Training)
-    shared = algorithm.share_budget(shared, budget, other_mu=standardization.event.mu or 0.0)
+    try:
+        shared = algorithm.share_budget(shared, budget, other_mu=standardization.event.mu or 0.0)
+    except ParameterError:  # the standardization leaves nothing of the whole to another Gaussian
+        return event
     return min(event, shared, key=lambda one: one.training_noise.expected_norm if one.training_noise else math.inf)
 
 
@@ -245,9 +248,12 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
     is one more weight that noise is added to. The more columns there are, the fewer steps each has.
     """
     if settings.standardize_moments == "histograms":
+        if settings.standardize == "none":
+            raise ParameterError("standardize must not be 'none' for histograms, which centre the features")
         if not can_have_histograms(schema) or settings.curves == 0:
             raise ParameterError(
-                "histograms must be of columns without vectors and projections, of which at least one gets a curve"
+                "histograms must be of columns without vectors and projections, of which at least one gets a curve",
+                hint="a schema of about 1,500 numbers, or with bounds that have no number between them, has none",
             )
         curved = add_provisional_curves(schema, STEPS if settings.curves is None else settings.curves)
         return curved, plan_standardization(settings, curved, rows=rows)
