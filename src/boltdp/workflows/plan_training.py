@@ -200,9 +200,9 @@ def choose_loss_by_noise(settings: Settings, schema: Schema, *, rows: int) -> Se
 def choose_histograms(settings: Settings, schema: Schema, *, rows: int) -> Settings:
     """Return the settings with histograms, and the algorithm and curves beside them, where "auto" chooses them.
 
-    They are for two classes and columns that can be counted. With a delta they are always more accurate, with noisy
-    gradient descent unless there is little noise; else only with little noise, or where many columns would leave each
-    with few steps. docs/accuracy.md has the measurements.
+    They are for two classes and columns that can be counted. With a delta "auto" always chooses them, with noisy
+    gradient descent unless there is little noise; without one only with little noise, or where many columns would leave
+    each with few steps. docs/accuracy.md has the measurements, and the cells in which they are worse.
     """
     budget, target, (loss, models) = settings.budget, schema.target, settings.choose_loss(schema.target)
     changed = [name for name in AUTO_SETTINGS if getattr(settings, name) != OPTIONS[name].default]
