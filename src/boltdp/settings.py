@@ -102,9 +102,9 @@ class Settings:
     )
     algorithm: str = _algorithm("Where noise is added.", default="auto", some_algorithms=False)
     loss: str = _model(
-        "auto: margin, if the algorithm is auto and there is noise, else logistic; of a number: robust, which predicts "
-        "a typical value, or, of declared counts with little noise, mean. mean predicts the mean between the bounds, "
-        "quantile a quantile.",
+        "auto: margin, if the algorithm is auto, which does not take noisy-gd, and there is noise, else logistic; of a "
+        "number: robust, which predicts a typical value, or, of declared counts with little noise, mean. mean predicts "
+        "the mean between the bounds, quantile a quantile.",
         default="auto",
         words=("auto", *_BINARY_LOSSES),
         parameter="",
