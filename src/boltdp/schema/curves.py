@@ -35,6 +35,10 @@ PLACE_DIGITS = 3
 MIN_LOG_WIDTH = 1000.0
 #: The weight of even positions, beside that of ranks, in the places of steps at private quantiles.
 EVEN_SHARE = 0.5
+#: Bins with less than this share of the rows on one side of them have no even positions.
+TAIL_SHARE = 0.01
+#: The number of evenly spaced bins, and the ratio of the distances of the edges of all others from their anchor.
+EVEN_BINS, BIN_RATIO = 32, 1.5
 
 
 def compute_step_thresholds(column: Numeric, count: Any, spacing: Any = "even") -> tuple[float, ...]:
@@ -100,25 +104,37 @@ def choose_step_thresholds(column: Numeric, count: int) -> tuple[float, ...]:
 
 @lru_cache(maxsize=4096)
 def choose_bin_edges(column: Numeric) -> tuple[float, ...]:
-    """Choose the inner edges of the bins in which the numbers of a column are counted, from its public bounds alone."""
-    thresholds = compute_step_thresholds(column, BINS - 1, "log" if _is_wide(column) else "even")
-    return tuple(sorted({one for one in thresholds if column.low < one < column.high}))
+    """Choose the inner edges of the bins in which the numbers of a column are counted, from its public bounds alone.
+
+    Half of the bins are even. The others get narrower towards 0, or the bound that is nearest to it, so that numbers
+    are told apart there even if the bounds are far too wide.
+    """
+    low, high = column.low, column.high
+    anchor = min(max(0.0, low), high)
+    edges = {edge for edge in (*compute_step_thresholds(column, EVEN_BINS - 1), anchor) if low < edge < high}
+    for power in range(1, BINS):
+        for bound in (high, low):
+            edge = _add_rounded(anchor, (bound - anchor) / BIN_RATIO**power)
+            if len(edges) < BINS - 1 and low < edge < high:
+                edges.add(edge)
+    return tuple(sorted(edges))
 
 
 def place_steps(column: Numeric, shares: Doubles) -> Numeric:
     """Return the column with the steps of its curve moved to quantiles of the shares of rows that are in each bin.
 
-    Half of a place's position is its rank among the rows, and half its rank among the bins, so that there are steps
-    where few rows are. Many rows in the first or last bin, such as zeros, are mostly equal to the bound: more than a
-    step or two there would not tell them apart.
+    Half of a place's position is its rank among the rows, and half its rank among the bins that hold them, so that
+    there are steps where few rows are. Many rows in the first or last bin, such as zeros, are mostly equal to the
+    bound: more than a step or two there would not tell them apart.
     """
     count, edges = len(column.curve), np.array([column.low, *choose_bin_edges(column), column.high])
+    total = max(float(shares.sum()), 1e-9)
+    occupied = (np.cumsum(shares) > TAIL_SHARE * total) & (np.cumsum(shares[::-1])[::-1] > TAIL_SHARE * total)
     shares = shares.copy()
     shares[[0, -1]] = np.minimum(shares[[0, -1]], 1.0 / (count + 1))
     shares /= max(float(shares.sum()), 1e-9)
-    positions = np.arange(len(edges)) / (len(edges) - 1)
-    ranks = (1.0 - EVEN_SHARE) * np.concatenate([[0.0], np.cumsum(shares)]) + EVEN_SHARE * positions
-    places = np.interp(np.arange(1, count + 1) / (count + 1), ranks, edges)
+    steps = (1.0 - EVEN_SHARE) * shares + EVEN_SHARE * occupied / max(int(occupied.sum()), 1)
+    places = np.interp(np.arange(1, count + 1) / (count + 1), np.append(0.0, np.cumsum(steps)), edges)
     rounded = [_add_rounded(column.low, place - column.low) for place in places.tolist()]
     curve = rounded if _are_inside(column, rounded) else places.tolist()
     return replace(column, curve=tuple(curve), curve_source="private") if _are_inside(column, curve) else column
