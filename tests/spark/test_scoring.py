@@ -108,7 +108,7 @@ def test_projections_thresholds_and_probabilities(spark: Any) -> None:
         clipped = make_clipped_model(Schema(Classes("y", classes), columns, clip_norm=1.1))
         found = [one["p"] for one in add_predictions(clipped, frame, probability="p").select("p").collect()]
         expected = clipped.predict_proba(rows)
-        np.testing.assert_allclose(found, expected[:, 1] if len(classes) == 2 else expected, rtol=1e-12)
+        np.testing.assert_allclose(found, expected[:, 1] if len(classes) == 2 else expected, rtol=1e-12, atol=1e-15)
     with pytest.raises(ParameterError, match=r"^the new column must have a name of its own, got 'f1', which exists"):
         add_predictions(model, frame, column="f1")
 
