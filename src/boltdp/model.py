@@ -114,9 +114,7 @@ class Model:
     threshold: float | None = None  #: the second of two classes is predicted where its probability exceeds this
     unusable_labels: float | None = None  #: the noisy number of rows whose label was missing or not declared
     inference: Inference | None = None  #: what standard errors follow from, if it was asked for
-    link: str | None = (
-        None  #: CLIPPED_LINK: scores are corrected for clipped gradients; None: they are those of the loss
-    )
+    link: str | None = None  #: CLIPPED_LINK, if scores are corrected for clipped gradients
 
     def __repr__(self) -> str:
         budget, target = self.certificate.budget, self.schema.target
