@@ -148,6 +148,7 @@ CREATE TABLE boltdp.models (
 	stored timestamptz NOT NULL DEFAULT pg_catalog.now(),
 	cut double precision NOT NULL DEFAULT 0,  -- the second of two classes is predicted where the margin is above it
 	parameter double precision NOT NULL DEFAULT 1, -- what shapes the loss, as the kernel has it
+	slope_norms double precision[],           -- if scores are corrected for clipped gradients: how long each class's are
 	steps integer[],                          -- if numbers have curves: how many steps each number of x has,
 	places double precision[],                -- and of all of them, end to end, where they are,
 	absent double precision[],                -- what the feature is below

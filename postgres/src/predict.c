@@ -40,6 +40,8 @@ typedef struct Model
 	int			dims;			/* features the weights have */
 	float8	   *weights;
 	float8		cut;			/* the second of two classes is predicted where the margin is above it */
+	float8	   *slope_norms;	/* of gradients with a slope of 1, in clip norms, of each class or all; or NULL */
+	int			n_slope_norms;
 	int			inputs;			/* numbers the caller gives, each with its bounds, middle and factor */
 	float8	   *low;
 	float8	   *high;
@@ -74,7 +76,8 @@ static const struct
 	{"loss", TEXTOID}, {"classes", TEXTARRAYOID}, {"weights", FLOAT8ARRAYOID}, {"low", FLOAT8ARRAYOID},
 	{"high", FLOAT8ARRAYOID}, {"middle", FLOAT8ARRAYOID}, {"factor", FLOAT8ARRAYOID}, {"cut", FLOAT8OID},
 	{"parameter", FLOAT8OID}, {"intercept", FLOAT8OID}, {"projection", FLOAT8ARRAYOID}, {"steps", INT4ARRAYOID},
-	{"places", FLOAT8ARRAYOID}, {"absent", FLOAT8ARRAYOID}, {"present", FLOAT8ARRAYOID}, {"numbers", FLOAT8ARRAYOID}
+	{"places", FLOAT8ARRAYOID}, {"absent", FLOAT8ARRAYOID}, {"present", FLOAT8ARRAYOID}, {"numbers", FLOAT8ARRAYOID},
+	{"slope_norms", FLOAT8ARRAYOID}
 };
 
 #define CUT 7
@@ -83,6 +86,7 @@ static const struct
 #define PROJECTION 10
 #define STEPS 11
 #define NUMBERS 15
+#define SLOPE_NORMS 16
 
 /* Places of a target that is a number. */
 enum {TARGET_LOW, TARGET_HIGH, TARGET_CENTER, TARGET_SCALE, TARGET_PARTS};
@@ -197,6 +201,13 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 		CheckFits(model->n_classes >= 2 && model->vectors == (model->n_classes == 2 ? 1 : model->n_classes));
 	model->cut = DatumGetFloat8(cells[CUT]);
 	CheckFits(isfinite(model->cut) && (model->vectors == 1 || model->cut == 0));
+	if (!nulls[SLOPE_NORMS])
+	{
+		model->slope_norms = CopyNumbers(cells[SLOPE_NORMS], 1, &model->n_slope_norms);
+		CheckFits(loss_facts(model->loss).has_odds && (model->n_slope_norms == 1 || model->n_slope_norms == model->n_classes));
+		for (int i = 0; i < model->n_slope_norms; i++)
+			CheckFits(model->slope_norms[i] > 0 && isfinite(model->slope_norms[i]));
+	}
 	model->low = CopyNumbers(cells[3], 1, &model->inputs);
 	model->high = CopyVector(cells[4], model->inputs);
 	model->middle = CopyVector(cells[5], model->inputs);
@@ -315,7 +326,46 @@ Product(const float8 *a, const float8 *x, int n)
 	return (sums[0] + sums[1]) + (sums[2] + sums[3]);
 }
 
-/* Encode the caller's numbers as training did, and score them: <w, x> of each weight vector. */
+/* Logistic.correct_clipping of a score, with how many clip norms the gradients of both classes are long. */
+static float8
+CorrectScore(float8 score, float8 first, float8 second)
+{
+	float8		tilt = tanh(0.5 * score);
+	float8		down = 0.5 * Min(first, 2);
+	float8		up = 0.5 * Min(second, 2);
+
+	return score - log1p(Max(down - 1 + down * tilt, 0)) + log1p(Max(up - 1 - up * tilt, 0));
+}
+
+/* Multinomial.correct_clipping: the scores of all classes at once, of a row with this norm. */
+static void
+CorrectScores(const Model *model, float8 norm)
+{
+	float8	   *scores = model->scores;
+	float8	   *odds = palloc(model->vectors * sizeof(float8));
+	float8		largest = scores[0];
+	float8		sum = 0;
+	float8		square = 1;
+
+	for (int k = 1; k < model->vectors; k++)
+		largest = Max(largest, scores[k]);
+	for (int k = 0; k < model->vectors; k++)
+		sum += odds[k] = loss_odds(model->loss, model->parameter, scores[k], largest);
+	for (int k = 0; k < model->vectors; k++)
+	{
+		odds[k] /= sum;
+		square += odds[k] * odds[k];
+	}
+	for (int k = 0; k < model->vectors; k++)
+	{
+		float8		slope = sqrt(Max(square - 2 * odds[k], 0));
+
+		scores[k] += log(Max(slope * norm * model->slope_norms[k % model->n_slope_norms], 1));
+	}
+	pfree(odds);
+}
+
+/* Encode the caller's numbers as training did, and score them: <w, x> of each weight vector, corrected if it has to be. */
 static void
 Score(Model *model, Datum datum)
 {
@@ -349,6 +399,12 @@ Score(Model *model, Datum datum)
 	scale = square > 1 ? 1 / sqrt(square) : 1;
 	for (int k = 0; k < model->vectors; k++)
 		model->scores[k] = Product(model->weights + (Size) k * model->dims, model->x, model->dims) * scale;
+	if (model->slope_norms != NULL && loss_facts(model->loss).is_joint)
+		CorrectScores(model, Min(sqrt(square), 1));
+	else if (model->slope_norms != NULL)
+		for (int k = 0; k < model->vectors; k++)
+			model->scores[k] = CorrectScore(model->scores[k], Min(sqrt(square), 1) * model->slope_norms[0],
+											Min(sqrt(square), 1) * model->slope_norms[model->n_slope_norms - 1]);
 }
 
 /* The number that the scores predict, between its bounds. */

@@ -121,7 +121,8 @@ class Model(ReleasedModel):
         with a link other than the logistic function needs an estimator of boltdp for its probabilities.
         The features are in their original units, in the order of the schema's feature names: numbers, 0 or 1 for each
         step and category, the entries of a vector. Predictions equal those of `predict` for values within the bounds;
-        for rows whose norm exceeds the clip norm, probabilities and decisions by a threshold are more extreme.
+        for rows whose norm exceeds the clip norm, probabilities and decisions by a threshold are more extreme, unless
+        they are corrected for clipped gradients, which needs the norm anyway.
         """
         require("sklearn", "a model of scikit-learn")
         from boltdp.export.sklearn_estimators import to_sklearn

@@ -27,6 +27,9 @@ from boltdp.errors import ParameterError, check_number, check_whole_number
 MAX_MARGIN = 16.0
 #: `Loss.invert_link` searches margins up to this absolute value, beyond which probabilities are 0 or 1.
 MAX_ABS_MARGIN = 1000.0
+#: `Logistic.correct_clipping` counts gradients with a slope of 1 as at most twice as long as the clip norm. Where they
+#: are longer, those of both classes can be clipped at once, and then their mean is 0 at many scores.
+MAX_EXCESS = 2.0
 #: The largest absolute value of a label that is a number, in units of its spread: the kernel clips larger ones.
 MAX_ABS_LABEL = 64.0
 #: The error of a prediction, in units of labels, that counts as a whole one where models are compared.
@@ -165,6 +168,16 @@ class Loss(ABC):
     def make_joint_loss(self, classes: int) -> Loss | None:
         """Return the loss of one model for all classes, instead of one model per class; None if there is none."""
 
+    def correct_clipping(self, scores: Doubles, excess: Doubles) -> Doubles | None:
+        """Return scores whose link corrects the bias of clipped gradients; None: this loss has no such scores.
+
+        `excess` has for each row, and each class or all, the norm in clip norms of a gradient with a slope of 1 before
+        it is clipped.
+
+        Proof: noisy_gradient_descent.md 4
+        """
+        return None
+
     def invert_link(self, probability: float) -> float:
         """Return the margin above which the probability of the second of two classes exceeds `probability`.
 
@@ -254,6 +267,14 @@ class Logistic(ClassLoss):
         half = number(0.5)
         return f"{half} + {half} * tanh({half} * ({margin}))"
 
+    def correct_clipping(self, scores: Doubles, excess: Doubles) -> Doubles | None:
+        """Return ln(q / (1 - q)) of the probability q with which the clipped slopes of both classes have the mean 0."""
+        halves = 0.5 * np.minimum(excess, MAX_EXCESS)
+        tilts = np.tanh(0.5 * scores)
+        # 1 + the second argument of log1p is the slope times the excess: so no sign of a score is lost by rounding.
+        down, up = ((half - 1.0) + half * tilt for half, tilt in ((halves[:, :1], tilts), (halves[:, -1:], -tilts)))
+        return np.asarray(scores - np.log1p(np.maximum(down, 0.0)) + np.log1p(np.maximum(up, 0.0)))
+
     def make_joint_loss(self, classes: int) -> Multinomial:
         """Return softmax cross-entropy, whose slopes are near L without a margin."""
         return Multinomial(classes)
@@ -274,6 +295,7 @@ class MarginLogistic(Logistic):
     shape = "the margin b (default 2)"
     softmax = False
     invert_link = Loss.invert_link
+    correct_clipping = Loss.correct_clipping
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "margin", check_number(self.margin, "margin"))
@@ -421,6 +443,12 @@ class Multinomial(ClassLoss):
     def compute_probabilities(self, margins: Doubles) -> Doubles:
         """Return exp(margin), up to a factor that is the same for all classes of a row."""
         return np.asarray(np.exp(margins - margins.max(axis=-1, keepdims=True)))
+
+    def correct_clipping(self, scores: Doubles, excess: Doubles) -> Doubles:
+        """Return the scores whose softmax is in proportion to p_k * max(1, ||p - e_k|| * excess_k)."""
+        odds = self._compute_softmax(scores)
+        squares = np.sum(odds**2, axis=-1, keepdims=True) + 1.0 - 2.0 * odds
+        return np.asarray(scores + np.log(np.maximum(np.sqrt(np.maximum(squares, 0.0)) * excess, 1.0)))
 
     def write_sql_link(self, margin: str, number: Callable[[float], str]) -> None:
         """Return None: a model of two classes has one margin, and this loss two."""

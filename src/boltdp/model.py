@@ -19,7 +19,7 @@ from boltdp.encoding.declared_values import Value
 from boltdp.encoding.monotone import make_monotone, make_scoring_plan
 from boltdp.encoding.plan import EncodingPlan
 from boltdp.errors import ParameterError, show_value
-from boltdp.kernel.feature_map import compute_scores
+from boltdp.kernel.feature_map import compute_scores, compute_scores_and_norms
 from boltdp.privacy import certificate as certificates
 from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_counts import NoisyHistograms
@@ -38,6 +38,10 @@ FORMAT = "boltdp-model"
 FORMAT_VERSION = 4
 
 
+#: The link of a model whose scores are corrected for clipped gradients.
+CLIPPED_LINK = "clipped gradients"
+#: The largest number of classes with which a trained model gets this link: docs/accuracy.md has the measurements.
+MAX_LINKED_CLASSES = 3
 #: The smallest and the largest share of a class that an intercept can start from.
 CENTER_SHARES = (0.01, 0.99)
 
@@ -85,6 +89,20 @@ def compute_penalty_center(class_count: float | None, schema: Schema, *, rows: i
     return center
 
 
+def can_correct_clipping(certificate: Certificate) -> bool:
+    """Return whether scores can be corrected for clipped gradients, by public numbers of the training.
+
+    Only if there were any, and all rows with the same features and class have gradients of the same length: the rows
+    of the other classes in a one-vs-all model, with weights, do not.
+
+    Proof: noisy_gradient_descent.md 4
+    """
+    problem, training = certificate.problem, certificate.training
+    weighted = problem.class_weights is not None and certificate.model_count > 1
+    known = problem.loss.correct_clipping(np.zeros((1, problem.loss.vector_count)), np.ones((1, 1))) is not None
+    return training.gradient_clip is not None and not weighted and known
+
+
 @dataclass(frozen=True, eq=False)
 class Model:
     """Released weights, one row per weight vector, with the schema that encodes rows for them and the certificate."""
@@ -96,6 +114,7 @@ class Model:
     threshold: float | None = None  #: the second of two classes is predicted where its probability exceeds this
     unusable_labels: float | None = None  #: the noisy number of rows whose label was missing or not declared
     inference: Inference | None = None  #: what standard errors follow from, if it was asked for
+    link: str | None = None  #: CLIPPED_LINK, if scores are corrected for clipped gradients
 
     def __repr__(self) -> str:
         budget, target = self.certificate.budget, self.schema.target
@@ -150,6 +169,8 @@ class Model:
         if self.schema.downweights != certificate.problem.downweighted:
             raise ParameterError("the schema and the certificate must both downweight long rows, or neither")
         self._check_inference()
+        if self.link is not None and (self.link != CLIPPED_LINK or not can_correct_clipping(certificate)):
+            raise ParameterError(f"the link must be {CLIPPED_LINK!r}, of a model that can have it, got {self.link!r}")
         if self.threshold is not None:
             object.__setattr__(self, "threshold", target.resolve_threshold(self.threshold, loss))
 
@@ -181,7 +202,10 @@ class Model:
         weights = released.reshape(-1, released.shape[-1])
         if schema.is_monotone:
             weights = round_to_release_grid(make_monotone(schema.encoding, weights[0]), certificate)[np.newaxis]
-        return cls(schema, weights, certificate, unusable_labels=unusable_labels, inference=inference)
+        # A row's weight is not known where it is scored, nor then how much its gradient was clipped.
+        few = schema.weight is None and schema.target.class_count <= MAX_LINKED_CLASSES
+        link = CLIPPED_LINK if few and can_correct_clipping(certificate) else None
+        return cls(schema, weights, certificate, unusable_labels=unusable_labels, inference=inference, link=link)
 
     @property
     def classes(self) -> tuple[Value, ...]:
@@ -209,10 +233,27 @@ class Model:
     def margins(self, packed: PackedRows) -> Doubles:
         """Compute <w, x> for each packed row and weight vector; rows are clipped to norm 1 as in training.
 
-        The features of monotone columns are left out of the norm: see `encoding.monotone.make_scoring_plan`.
+        The features of monotone columns are left out of the norm: see `encoding.monotone.make_scoring_plan`. A link
+        corrects these scores, so that those of `probabilities` and of thresholds follow from the loss alone.
         """
         plan, weights = self.scoring
-        return compute_scores(packed, weights, plan.feature_map)
+        if self.link is None:
+            return compute_scores(packed, weights, plan.feature_map)
+        return self.correct_scores(*compute_scores_and_norms(packed, weights, plan.feature_map))
+
+    def correct_scores(self, scores: Doubles, norms: Doubles) -> Doubles:
+        """Return the margins of rows with these norms, at most 1, whose products with the weights are `scores`."""
+        if self.link is None:
+            return scores
+        corrected = self.certificate.problem.loss.correct_clipping(scores, np.outer(norms, self.slope_norms))
+        assert corrected is not None  # checked when the model was made
+        return corrected
+
+    @cached_property
+    def slope_norms(self) -> tuple[float, ...]:
+        """The norm in clip norms, for each class or all, of the gradient of a row of norm 1 with a slope of 1."""
+        clip, weights = self.certificate.training.gradient_clip, self.certificate.problem.class_weights
+        return () if self.link is None or clip is None else tuple(weight / clip for weight in weights or (1.0,))
 
     @cached_property
     def scoring(self) -> tuple[EncodingPlan, Doubles]:
@@ -261,6 +302,7 @@ class Model:
             "trained_where": self.trained_where,
             **{name: value for name in _OPTIONAL_KEYS if (value := getattr(self, name)) is not None},
             **({} if self.inference is None else {"inference": self.inference.to_dict()}),
+            **({} if self.link is None else {"link": self.link}),
         }
 
     @classmethod
@@ -278,7 +320,7 @@ class Model:
             if key not in record:
                 raise ModelFileError(f"the model cannot be read: {key!r} is missing")
         for key in record:
-            if key not in (*_REQUIRED_KEYS, *_OPTIONAL_KEYS, "inference"):
+            if key not in (*_REQUIRED_KEYS, *_OPTIONAL_KEYS, "inference", "link"):
                 raise ModelFileError(f"the model has an entry {show_value(key)} that this boltdp does not know")
         private, certificate = record["private"], record["certificate"]
         if not isinstance(certificate, dict) or not isinstance(private, bool) or certificate.get("private") != private:
@@ -294,6 +336,10 @@ class Model:
             given: dict[str, Any] = {key: record.get(key) for key in _OPTIONAL_KEYS}
             if "inference" in record:
                 given["inference"] = Inference.from_dict(record["inference"])
+            if "link" in record:
+                if not isinstance(record["link"], str):
+                    raise ValueError("its link must be a text")
+                given["link"] = record["link"]
             return cls(schema, weights, Certificate.from_dict(certificate), where, **given)
         except (TypeError, ValueError, OverflowError) as error:
             raise ModelFileError(f"the model cannot be read: {error}") from error

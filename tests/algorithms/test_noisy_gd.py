@@ -359,9 +359,15 @@ def overlapping(classes: int, *, rows: int, seed: int) -> tuple[pa.Table, Schema
     return pa.table({**columns, "y": labels}), schema
 
 
-@pytest.mark.parametrize(("classes", "algorithm"), [(3, "auto"), (5, "auto"), (2, "noisy-gd")])
-def test_more_budget_makes_no_worse_model(classes: int, algorithm: str) -> None:
-    """The log loss falls with epsilon, but for what new curves cost; accuracy is not lost by giving a delta."""
+@pytest.mark.parametrize(
+    ("classes", "algorithm", "rise", "excess"),
+    [(2, "noisy-gd", 0.005, 0.02), (3, "auto", 0.005, 0.02), (5, "auto", 0.03, 0.04)],
+)
+def test_more_budget_makes_no_worse_model(classes: int, algorithm: str, rise: float, excess: float) -> None:
+    """The log loss falls with epsilon, but for a `rise` by new curves; little is lost by giving a delta.
+
+    Two and three classes have the link of clipped gradients, five have not.
+    """
     (rows, schema), (others, _) = (overlapping(classes, rows=size, seed=size) for size in (8_000, 10_000))
     last = math.inf
     for epsilon in (0.1, 0.4, 1.0, 4.0, 10.0):
@@ -370,7 +376,9 @@ def test_more_budget_makes_no_worse_model(classes: int, algorithm: str) -> None:
             evaluate(train(open_source(rows), schema, one), open_source(others))
             for one in (asked, replace(asked, delta=0.0, algorithm="auto"))
         )
-        assert found.log_loss < last + 0.03
+        assert found.log_loss < last + rise
+        # At 0.1 it deviates by more than this from seed to seed.
+        assert epsilon < 0.4 or found.log_loss < pure.log_loss + excess
         assert found.accuracy > pure.accuracy - 0.02
         last = found.log_loss
 

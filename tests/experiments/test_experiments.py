@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ from experiments.datasets import BENCHMARKS
 from experiments.tasks import Answer, Task, judged, split
 
 from boltdp.engines.in_memory import ArrayEngine
+from boltdp.evaluation.evaluate import evaluate
 from boltdp.privacy.budget import Budget
 from boltdp.privacy.mechanisms import calibrate_unit_gaussian
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
 from boltdp.workflows.predict import predict
 from boltdp.workflows.standardize import plan_standardization
-from experiments import accuracy, rivals
+from boltdp.workflows.train import train
+from experiments import accuracy, calibration, rivals
 
 SCHEMA = Schema(
     Classes("label", (0, 1)),
@@ -367,3 +370,17 @@ def test_a_run_goes_on_where_it_was(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("naive-bayes", 1),
     ]
     assert all(0.6 < line["auc"] < 0.8 and 0 < line["log loss"] < 2 for line in lines)
+
+
+@with_data
+@pytest.mark.parametrize("name", ["wages:3", "bank"])
+def test_more_budget_or_a_delta_makes_no_worse_probabilities_of_real_rows(name: str) -> None:
+    task, last = calibration.task_of(name), math.inf
+    for epsilon in (0.1, 1.0, 10.0):
+        asked = Settings(epsilon=epsilon, delta=task.rows**-2.0, noise_seed=1, anyway=True)
+        losses = [
+            evaluate(train(task.training, task.schema, one), task.testing).log_loss
+            for one in (asked, replace(asked, delta=0.0))
+        ]
+        assert losses[0] < min(last, losses[1]) + 0.01
+        last = losses[0]

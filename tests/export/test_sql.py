@@ -22,6 +22,7 @@ from boltdp.errors import ParameterError
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.export.sql import _write_row, write_probability_expression, write_scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
+from boltdp.model import CLIPPED_LINK
 from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema, Standardization, Vector
 from boltdp.settings import Multiclass, Settings
 from tests.plans import plan_certificate
@@ -431,6 +432,63 @@ def test_probabilities_of_all_classes_are_those_of_the_model(
     for place, name in enumerate(classes):
         found = np.array(in_duckdb(table, write_probability_expression(model, "duckdb", of=name)))
         np.testing.assert_allclose(found, expected[:, place], rtol=0, atol=near)
+
+
+def make_clipped_model(
+    schema: Schema, *, class_weights: tuple[float, ...] | None = None, multiclass: Multiclass = "multinomial"
+) -> Model:
+    """A model whose scores are corrected for clipped gradients."""
+    settings = Settings(
+        epsilon=1.0, delta=1e-6, algorithm="noisy-gd", multiclass=multiclass, class_weights=class_weights
+    )
+    certificate = plan_certificate(settings, rows=100, dims=schema.dims, classes=len(schema.classes))
+    vectors = max(certificate.model_count, certificate.problem.loss.vector_count)
+    weights = 4.0 * np.random.default_rng(3).standard_normal((vectors, schema.dims))
+    return Model(schema=schema, weights=weights, certificate=certificate, link=CLIPPED_LINK)
+
+
+@pytest.mark.parametrize("clip_norm", [0.5, 1.1, 40.0])
+@pytest.mark.parametrize(
+    ("classes", "class_weights", "multiclass"),
+    [
+        ((0, 1), None, "multinomial"),
+        ((0, 1), (1.0, 0.2), "multinomial"),
+        (("a", "b", "it's"), None, "multinomial"),
+        (("a", "b", "it's"), (0.1, 1.0, 0.4), "multinomial"),
+        (("a", "b", "it's"), None, "one-vs-all"),
+    ],
+)
+@pytest.mark.parametrize("projection", [None, Projection(dims=3, seed=1)])
+def test_scores_are_corrected_for_clipped_gradients_in_sql_too(
+    classes: tuple[Value, ...],
+    class_weights: tuple[float, ...] | None,
+    multiclass: Multiclass,
+    clip_norm: float,
+    projection: Projection | None,
+) -> None:
+    """Rows of any norm, also of none; and the class that is predicted is the likeliest, or the second above the cut."""
+    generator = np.random.default_rng(5)
+    schema = Schema(
+        Classes("label", classes),
+        tuple(Numeric(f"f{i}", -40, 40) for i in range(4)),
+        clip_norm=clip_norm,
+        projection=projection,
+        intercept=False,
+    )
+    table = pa.table({f"f{i}": pa.array(random_floats(generator, 400), pa.float64()) for i in range(4)})
+    table = pa.concat_tables([table, pa.table({f"f{i}": [0.0] for i in range(4)})])
+    model = make_clipped_model(schema, class_weights=class_weights, multiclass=multiclass)
+    expected = model.predict_proba(table)
+    found = np.array(in_duckdb(table, write_probability_expression(model, "duckdb")))
+    near = 1e-13 if projection is None else 1e-6
+    np.testing.assert_allclose(found, expected[:, 1] if len(classes) == 2 else expected, rtol=0, atol=near)
+    plain = replace(model, link=None).predict_proba(table)
+    assert (np.abs(plain - expected).max() > 1e-3) == (clip_norm < 40)
+    assert_same(model, table)
+    assert model.predict(table).tolist() == np.array(classes)[expected.argmax(axis=1)].tolist()
+    if len(classes) == 2:
+        assert_same(model.with_threshold(0.3), table)
+        assert (model.with_threshold(0.3).predict(table) == np.array(classes)[(expected[:, 1] > 0.3).astype(int)]).all()
 
 
 def test_a_model_that_is_sure_of_no_class_has_all_equally_likely_in_sql_too() -> None:

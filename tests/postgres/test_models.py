@@ -31,6 +31,7 @@ from tests.export.test_sql import make_model, rows_of_texts, texts_schema
 from tests.plans import plan_certificate
 
 ROWS = 500
+CLIPPED = {"algorithm": "noisy-gd", "delta": 1e-6, "gradient_clip": 0.5}
 MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "two classes": ({"classes": (0, 1)}, {}),
     "multinomial": ({"classes": (0, 1, 2)}, {}),
@@ -43,6 +44,10 @@ MODELS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "standardized": ({"classes": (0, 1, 2), "intercept": True}, {"standardize": "private"}),
     "threshold": ({"classes": (0, 1), "intercept": True, "threshold": 0.2}, {}),
     "inference": ({"classes": (0, 1), "intercept": True}, {"inference": True}),
+    "clipped gradients": ({"classes": (0, 1), "intercept": True, "threshold": 0.2}, CLIPPED),
+    "clipped gradients, three classes": ({"classes": (0, 1, 2)}, CLIPPED),
+    "clipped gradients, weights": ({"classes": (0, 1, 2)}, {**CLIPPED, "class_weights": (1.0, 0.1, 0.5)}),
+    "clipped gradients, one-vs-all": ({"classes": (0, 1, 2)}, {**CLIPPED, "multiclass": "one-vs-all"}),
     "texts": ({"classes": ("no 'o'", "yes; -- ü")}, {}),
 }
 

@@ -17,7 +17,15 @@ from boltdp.errors import ParameterError
 from boltdp.export.spark_scoring import add_predictions
 from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Schema, Standardization, Vector
 from tests.engines.sources import SCHEMA, table
-from tests.export.test_sql import CELLS, HOSTILE_NAMES, make_model, random_floats, rows_of_texts, texts_schema
+from tests.export.test_sql import (
+    CELLS,
+    HOSTILE_NAMES,
+    make_clipped_model,
+    make_model,
+    random_floats,
+    rows_of_texts,
+    texts_schema,
+)
 from tests.export.test_timestamps import check_sql
 from tests.spark.spark_sources import SPARK_COLUMNS
 
@@ -96,6 +104,11 @@ def test_projections_thresholds_and_probabilities(spark: Any) -> None:
     found = [one["p"] for one in add_predictions(many, frame, probability="p").select("p").collect()]
     margins = np.concatenate([*many.score_batches(open_source(rows))])
     np.testing.assert_allclose(found, many.probabilities(margins), rtol=1e-12)
+    for classes in ((False, True), ("a", "b", "c")):
+        clipped = make_clipped_model(Schema(Classes("y", classes), columns, clip_norm=1.1))
+        found = [one["p"] for one in add_predictions(clipped, frame, probability="p").select("p").collect()]
+        expected = clipped.predict_proba(rows)
+        np.testing.assert_allclose(found, expected[:, 1] if len(classes) == 2 else expected, rtol=1e-12, atol=1e-15)
     with pytest.raises(ParameterError, match=r"^the new column must have a name of its own, got 'f1', which exists"):
         add_predictions(model, frame, column="f1")
 

@@ -74,6 +74,7 @@ def make_model_row(name: str, model: Model) -> dict[str, Any]:
         "factor": [factor * unit for factor in scaling["factor"]],
         "cut": model.margin_threshold,
         "parameter": parameter,
+        "slope_norms": [*model.slope_norms] or None,
         "intercept": None if plan.constant is None else plan.constant * unit,
         "projection": None if matrix is None else matrix.tolist(),
         "schema": json.dumps(schema.to_dict()),

@@ -16,7 +16,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 
 from boltdp._array_types import Doubles
-from boltdp.export.original_units import convert_to_original_units
+from boltdp.export.original_units import compute_norms, convert_to_original_units
 from boltdp.losses import Loss
 from boltdp.model import Model
 from boltdp.schema.target import Target
@@ -34,6 +34,24 @@ class LinkedLogisticRegression(LogisticRegression):  # type: ignore[misc]
         second = self.loss.compute_probabilities(self.decision_function(X)[:, np.newaxis])
         assert second is not None
         return np.hstack([1.0 - second, second])
+
+
+class CorrectedLogisticRegression(LogisticRegression):  # type: ignore[misc]
+    """A linear classifier whose scores are corrected for gradients that were clipped in training, by its model.
+
+    Other than scikit-learn's, it shortens rows longer than the clip norm, as the model does: it knows their norms.
+    """
+
+    def __init__(self, model: Model) -> None:
+        super().__init__()
+        self.model = model
+
+    def decision_function(self, X: Any) -> Doubles:
+        """Compute the corrected margins of each row."""
+        plain = super().decision_function(X)
+        norms = compute_norms(self.model.scoring[0], np.asarray(X, np.float64))
+        scores = plain.reshape(len(plain), -1) / np.maximum(norms, 1.0)[:, np.newaxis]
+        return self.model.correct_scores(scores, np.minimum(norms, 1.0)).reshape(plain.shape)
 
 
 class LinkedRegression(LinearRegression):  # type: ignore[misc]
@@ -75,6 +93,8 @@ def to_sklearn(model: Model) -> Any:
     if not loss.probabilistic:
         return set_weights(LinearSVC(), every, classes)
     estimator = LogisticRegression() if loss.softmax else LinkedLogisticRegression(loss)
+    if model.link is not None:
+        estimator = CorrectedLogisticRegression(model)
     if loss.vector_count > 1 or model.schema.target.require_classes().is_binary:
         plain = set_weights(estimator, every, classes)
         if not model.margin_threshold:

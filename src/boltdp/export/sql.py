@@ -5,7 +5,8 @@ encoder, then centred; missing or undeclared values add 0. Thresholds of a curve
 doubles that the encoder takes to reach them. Clipping the norm of a row does not change the predicted
 class, so it is omitted unless the threshold is not 0.5. Sums are in another order, so a row whose margins are equal up
 to rounding (a relative error of about 1e-15; 1e-7 with a projection, which is folded into the weights and which the
-encoder rounds to float32) may get another class. Probabilities are equal up to the same rounding.
+encoder rounds to float32) may get another class. Probabilities are equal up to the same rounding. Scores that are
+corrected for clipped gradients need the norm too, and the order of classes without weights does not depend on it.
 
 A model of two classes and few features is a plain sum, in which all steps of a number are one term. Other models use
 arrays, so that each column and each weight is written once: 784 columns and 10 classes are 200 kB.
@@ -53,7 +54,8 @@ def write_scoring_expression(model: Model, dialect: str) -> str:
     def write_prediction(scores: Sequence[str]) -> str:
         return target.write_prediction(scores, model.margin_threshold, model.certificate.problem.loss, sql)
 
-    if target.depends_on_score_scale(model.margin_threshold):
+    reorders = len(weights) > 1 and len(model.slope_norms) > 1
+    if reorders or target.depends_on_score_scale(model.margin_threshold):
         return _write_with_clipped_margins(model, sql, write_prediction)
     if len(weights) == 1:
         return write_prediction([_write_margin(model.schema.encoding, weights[0], sql)])
@@ -106,8 +108,9 @@ def _write_probabilities(model: Model, margins: Sequence[str], sql: Dialect) -> 
 def _write_with_clipped_margins(model: Model, sql: Dialect, body: Callable[[Sequence[str]], str]) -> str:
     """Write the SQL that `body` makes of the margins, for a row clipped to norm 1 before and after any projection.
 
-    Where long rows are downweighted in training, they are not clipped.
+    Where long rows are downweighted in training, they are not clipped. A link corrects the margins.
     """
+    body = _make_corrected_body(model, sql, body)
     plan, weights = model.scoring
     row, matrix = _write_row(plan, sql), plan.projection_matrix
     if plan.downweights:
@@ -131,6 +134,57 @@ def _divide_by_norm(
     products = [f"{sql.dot.format(name, sql.make_constant_array(row))} / {length}" for row in weights]
     value = sql.write_maximum([sql.write_constant(1.0), f"sqrt({sql.dot.format(name, name)})"])
     return sql.bind(length, value, body(products))
+
+
+def _make_corrected_body(
+    model: Model, sql: Dialect, body: Callable[[Sequence[str]], str]
+) -> Callable[[Sequence[str]], str]:
+    """Return what writes `body` of margins corrected as `Model.correct_scores` does, where `x` is bound to the row."""
+    slopes, write = model.slope_norms, sql.write_constant
+    if not slopes:
+        return body
+    one, half, two = (write(value) for value in (1.0, 0.5, 2.0))
+    loss, norm = model.certificate.problem.loss, f"least({one}, sqrt({sql.dot.format('x', 'x')}))"
+
+    def correct_margin(margin: str) -> str:
+        """Write `Logistic.correct_clipping`."""
+        down, up = (f"least({two}, size * {write(each)})" for each in (slopes[0], slopes[-1]))
+        tilts = (f"({half} {sign} {half} * tanh({half} * score))" for sign in "+-")
+        lowered, raised = (
+            f"ln({sql.write_maximum([one, f'{tilt} * {excess}'])})"
+            for tilt, excess in zip(tilts, (down, up), strict=True)
+        )
+        return sql.bind("score", margin, f"score - {lowered} + {raised}")
+
+    def write_margins(margins: Sequence[str]) -> str:
+        return body([correct_margin(margin) for margin in margins])
+
+    def write_joint_margins(margins: Sequence[str]) -> str:
+        """Write `Multinomial.correct_clipping`."""
+        count = len(margins)
+        each = [*slopes] * (count // len(slopes))
+        top = sql.write_maximum(sql.write_element("score", index) for index in range(count))
+        power = f"exp({sql.write_maximum(['v - highest', write(-700.0)])})"
+        powers = sql.map.format(name="v", value="score", body=power)
+        ones = sql.make_constant_array([1.0] * count)
+        shares = sql.map.format(name="v", value="powers", body=f"v / {sql.dot.format('powers', ones)}")
+        lifted = [
+            f"{sql.write_element('score', index)} + ln({sql.write_maximum([one, _write_slope(index, slope)])})"
+            for index, slope in enumerate(each)
+        ]
+        corrected = body([sql.write_element("corrected", index) for index in range(count)])
+        corrected = sql.bind("corrected", sql.make_array(lifted), corrected)
+        corrected = sql.bind("square", f"{sql.dot.format('share', 'share')} + {one}", corrected)
+        corrected = sql.bind("share", shares, corrected)
+        corrected = sql.bind("powers", powers, corrected)
+        return sql.bind("score", sql.make_array(margins), sql.bind("highest", top, corrected))
+
+    def _write_slope(index: int, slope: float) -> str:
+        squared = sql.write_maximum([write(0.0), f"square - {two} * {sql.write_element('share', index)}"])
+        return f"sqrt({squared}) * (size * {write(slope)})"
+
+    written = write_joint_margins if loss.vector_count > 1 else write_margins
+    return lambda margins: sql.bind("size", norm, written(margins))
 
 
 def _write_margin(plan: EncodingPlan, weights: Doubles, sql: Dialect) -> str:

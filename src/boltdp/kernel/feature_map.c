@@ -57,7 +57,7 @@ WIDEST void feature_map_features(const struct feature_map *r, const float *rows,
 }
 
 WIDEST void feature_map_scores(const struct feature_map *r, uint64_t cells, const float *rows, size_t n_rows,
-                           const double *weights, size_t vectors, double *room, double *out)
+                           const double *weights, size_t vectors, double *room, double *out, double *norms)
 {
     const size_t dense = feature_map_dense(r, cells), slots = feature_map_slots(r, cells);
     const size_t groups = r == NULL ? 0 : r->groups;
@@ -72,6 +72,8 @@ WIDEST void feature_map_scores(const struct feature_map *r, uint64_t cells, cons
                 square += room[k] * room[k];
             }
         const double length = square > 1.0 && !(r != NULL && r->downweights) ? sqrt(square) : 1.0;
+        if (norms != NULL)
+            norms[i] = square < 1.0 ? sqrt(square) : 1.0;
         for (size_t v = 0; v < vectors; v++) {
             const double *w = weights + v * slots;
             double sums[8] = {0}, sum = 0.0;

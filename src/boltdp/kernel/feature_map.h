@@ -123,12 +123,13 @@ int feature_map_is_finite(const struct feature_map *map);
 void feature_map_features(const struct feature_map *map, const float *rows, size_t n_rows, double *out);
 
 /*
- * <w, x> / max(1, ||x||), or <w, x> where long rows are downweighted, for each packed row and each of `vectors` vectors of weights of slots, into out[n_rows *
- * vectors]. The feature map may be NULL, if every cell is a feature. `room` has as many numbers as there are dense
- * slots, and half as many as there are groups, rounded up.
+ * <w, x> / max(1, ||x||), or <w, x> where long rows are downweighted, for each packed row and each of `vectors` vectors
+ * of weights of slots, into out[n_rows * vectors]; and min(1, ||x||) of each row into `norms`, unless it is NULL. The
+ * feature map may be NULL, if every cell is a feature. `room` has as many numbers as there are dense slots, and half as
+ * many as there are groups, rounded up.
  */
 void feature_map_scores(const struct feature_map *map, uint64_t cells, const float *rows, size_t n_rows,
-                    const double *weights, size_t vectors, double *room, double *out);
+                    const double *weights, size_t vectors, double *room, double *out, double *norms);
 
 /* ---- inside the loops --------------------------------------------------------------------------------------- */
 

@@ -207,6 +207,20 @@ def compute_scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap |
 
     A map that downweights long rows leaves them as they are. Without a feature map the cells are the features.
     """
+    return _compute_scores(rows, weights, feature_map, None)
+
+
+def compute_scores_and_norms(
+    rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None = None
+) -> tuple[Doubles, Doubles]:
+    """Return the scores of `compute_scores`, and the norm, at most 1, of each row that they are computed from."""
+    norms = np.empty(len(rows))
+    return _compute_scores(rows, weights, feature_map, norms), norms
+
+
+def _compute_scores(
+    rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None, norms: Doubles | None
+) -> Doubles:
     cells, dims = (rows.shape[1] - 1,) * 2 if feature_map is None else (feature_map.cells, feature_map.dims)
     if rows.dtype != np.float32 or rows.ndim != 2 or rows.shape[1] != 1 + cells or weights.shape[1:] != (dims,):
         raise ParameterError(
@@ -225,6 +239,7 @@ def compute_scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap |
         len(weights),
         room.ctypes.data,
         out.ctypes.data,
+        None if norms is None else norms.ctypes.data,
     )
     return out
 

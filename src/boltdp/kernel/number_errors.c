@@ -59,7 +59,7 @@ INLINE void scan(struct number_errors_state *s, const float *rows, size_t n_rows
     for (size_t i = 0; i < n_rows; i++, rows += 1 + cells) {
         const struct label label = number_label(rows[0], &reading);
         if (label.sign != 0.0)
-            feature_map_scores(r, cells, rows, 1, weights, s->models, row, scores);
+            feature_map_scores(r, cells, rows, 1, weights, s->models, row, scores, NULL);
         for (uint64_t model = 0; model < s->models; model++) {
             double error = 1.0;
             if (label.sign != 0.0)

@@ -96,7 +96,7 @@ _library = load_library(
         "feature_map_features": (None, [c_void_p, c_void_p, c_size_t, c_void_p]),
         "feature_map_scores": (
             None,
-            [c_void_p, c_uint64, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p],
+            [c_void_p, c_uint64, c_void_p, c_size_t, c_void_p, c_size_t, c_void_p, c_void_p, c_void_p],
         ),
         "sum_check": (c_int, [c_void_p, c_size_t]),
         "sum_add": (c_int, [c_void_p, c_size_t, c_void_p, c_size_t, c_int]),

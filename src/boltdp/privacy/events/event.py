@@ -160,6 +160,11 @@ class Training(Event):
         return None
 
     @property
+    def gradient_clip(self) -> float | None:
+        """C, the clip norm of a row's gradient; None if gradients are not clipped."""
+        return None
+
+    @property
     def sensitivity(self) -> Sensitivity | None:
         """The sensitivity of the weights that the release noise is added to."""
         return None

@@ -71,6 +71,10 @@ class NoisyGradients(Training):
         return round_up(together / self.noise.scale)
 
     @property
+    def gradient_clip(self) -> float:
+        return self.clip
+
+    @property
     def training_noise(self) -> Mechanism:
         return self.noise
 
