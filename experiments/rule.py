@@ -3,7 +3,7 @@
     python -m experiments.rule unseen --jobs 2      # adds to rule.jsonl what is not in it yet, and prints the tables
     python -m experiments.rule training --jobs 2
 
-Four of the training tasks are benchmarks themselves, by which constants of `auto` were chosen; four have a rare class:
+Five of the training tasks are benchmarks themselves, by which constants of `auto` were chosen; four have a rare class:
 Adult with a twelfth of its rich, two rare forests of Covertype and one digit of MNIST against the rest. A fifth of the
 rows judges; the test rows of the benchmarks are in no part of it. The unseen datasets need `pip install '.[unseen]'`.
 """
@@ -53,6 +53,7 @@ TASKS: Mapping[str, Mapping[str, Sequence[float]]] = {
         "covtype, forest 3": (0.05, 0.2, 0.8),
         "covtype, forest 7": (0.05, 0.2, 0.8),
         "mnist50, digit 3": (0.05, 0.2, 0.8),
+        "covtype7": (0.1, 1.0, 4.0),
     },
     "unseen": dict.fromkeys(UNSEEN, (0.1, 1.0, 4.0)),
 }
@@ -60,7 +61,8 @@ KINDS = ("pure", "approximate")
 METRICS = ("accuracy", "auc", "log loss")
 MAX_ROWS = 100_000
 JUDGING = 0.2
-REPEATS = 3
+#: The trainings of a choice in a cell, and of `auto`, with which all others are compared.
+REPEATS, AUTO_REPEATS = 3, 9
 #: The cells of each metric that are shown.
 FURTHEST = 5
 
@@ -182,8 +184,8 @@ def main() -> None:
     if missing := [task for task in TASKS[chosen.tasks] if task not in epsilons]:
         print(f"left out, since the data is not here: {'; '.join(missing)}")
     cells = [Cell(task, kind, one) for task in epsilons for kind in KINDS for one in epsilons[task]]
-    for line in tables(run(cells, jobs=chosen.jobs, output=chosen.output), cells):
-        print(line)
+    results = run(cells, jobs=chosen.jobs, output=chosen.output)
+    print(*tables(results, cells), "", *gains(results, cells), sep="\n")
 
 
 def _is_available(task: str) -> bool:
@@ -214,8 +216,9 @@ def measure(cell: Cell, choice: str) -> list[Scores]:
     auto = resolve_auto(asked, task.schema, rows=task.rows)
     if choice != "auto" and not differs(CHOICES[choice], auto, task.schema, rows=task.rows):
         return []
+    repeats = AUTO_REPEATS if choice == "auto" else REPEATS
     with CHOICES[choice].patch():
-        models = (train(task.training, task.schema, CHOICES[choice].change(auto)) for _ in range(REPEATS))
+        models = (train(task.training, task.schema, CHOICES[choice].change(auto)) for _ in range(repeats))
         return [judged(Answer.of_model(model, task.testing), task.labels) for model in models]
 
 
@@ -288,6 +291,39 @@ def tables(results: Results, cells: Sequence[Cell]) -> Iterator[str]:
         for one in sorted(known, key=lambda one: -one.lost["auto"])[:FURTHEST]:
             best = min(one.lost, key=lambda choice: one.lost[choice])
             yield f"| {metric} | {one.cell} | {1000 * one.lost['auto']:.0f} | {1000 * one.deviation:.0f} | {best} |"
+
+
+def gains(results: Results, cells: Sequence[Cell]) -> Iterator[str]:
+    """Say what each choice gains on `auto`, in thousandths with the standard error, in each kind of cell."""
+    groups = {
+        f"{classes} classes, {kind}": [
+            cell for cell in cells if cell.kind == kind and ("auc" in results[cell, "auto"][0]) == (classes == "two")
+        ]
+        for classes in ("two", "several")
+        for kind in KINDS
+    }
+    columns = [(name, group, metric) for name, group in groups.items() for metric in METRICS]
+    columns = [one for one in columns if one[1] and one[2] in results[one[1][0], "auto"][0]]
+    yield "| gain on `auto` | " + " | ".join(f"{name}: {metric}" for name, _, metric in columns) + " |"
+    yield "|---|" + "---|" * len(columns)
+    for choice in CHOICES:
+        figures = [_show_gain(results, group, choice, metric) for _, group, metric in columns]
+        if any(figures):
+            yield f"| {choice} | {' | '.join(figures)} |"
+
+
+def _show_gain(results: Results, cells: Sequence[Cell], choice: str, metric: str) -> str:
+    """Return the mean over the cells and its standard error; nothing where the choice is never another plan."""
+    means, variances = [], []
+    for cell in cells:
+        runs = [[run[metric] for run in results[cell, one]] for one in ("auto", choice)]
+        if choice != "auto" and runs[1]:
+            means.append(better(metric) * (statistics.mean(runs[1]) - statistics.mean(runs[0])))
+            variances.append(sum(statistics.variance(each) / len(each) for each in runs))
+    if not means:
+        return ""
+    # In a cell of the same plan there is no gain.
+    return f"{1000 * sum(means) / len(cells):+.1f} ± {1000 * sum(variances) ** 0.5 / len(cells):.1f}"
 
 
 @dataclass(frozen=True)
