@@ -14,6 +14,7 @@ import argparse
 import itertools
 import os
 import statistics
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from contextlib import ExitStack, contextmanager
@@ -182,7 +183,12 @@ def main() -> None:
     chosen = parser.parse_args()
     epsilons = {task: tried for task, tried in TASKS[chosen.tasks].items() if _is_available(task)}
     if missing := [task for task in TASKS[chosen.tasks] if task not in epsilons]:
-        print(f"left out, since the data is not here: {'; '.join(missing)}")
+        needed = (
+            "pip install '.[unseen]'" if chosen.tasks == "unseen" else "set BOLTDP_DATA to the directory that has it"
+        )
+        print(f"left out, since the data is not here: {'; '.join(missing)}\nhint: {needed}", file=sys.stderr)
+    if not epsilons:
+        sys.exit(1)
     cells = [Cell(task, kind, one) for task in epsilons for kind in KINDS for one in epsilons[task]]
     results = run(cells, jobs=chosen.jobs, output=chosen.output)
     print(*tables(results, cells), "", *gains(results, cells), sep="\n")
