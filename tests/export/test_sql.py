@@ -22,7 +22,17 @@ from boltdp.errors import ParameterError
 from boltdp.export.original_units import convert_to_original_units
 from boltdp.export.sql import _write_row, write_probability_expression, write_scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
-from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema, Standardization, Vector
+from boltdp.schema.schema import (
+    Categorical,
+    Classes,
+    Column,
+    Numeric,
+    Projection,
+    Schema,
+    Standardization,
+    TimePart,
+    Vector,
+)
 from boltdp.settings import Multiclass, Settings
 from tests.plans import plan_certificate
 
@@ -536,3 +546,54 @@ def test_to_sklearn_takes_the_steps_of_numbers_by_name(classes: tuple[Value, ...
     coefficients, constants = convert_to_original_units(schema, model.weights)
     margins = np.concatenate(list(model.score_batches(open_source(table))))
     np.testing.assert_allclose(frame.to_numpy(float) @ coefficients.T + constants, margins, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("count", [2, 7, 12])
+@pytest.mark.parametrize("classes", [(0, 1), ("a", "b", "c")])
+def test_sql_predicts_what_a_model_with_pairs_predicts(classes: tuple[Value, ...], count: int) -> None:
+    """Names that the SQL binds are among the columns, and there are as many pairs as a plain sum has, and more."""
+    generator = np.random.default_rng(9)
+    columns = (
+        Numeric("sides", -20, 50, curve=(-3, 0, 0.1, 7, 30)),
+        Numeric("number", 0, 1),
+        Numeric("x", -5, 5, curve=(1,)),
+        Categorical("cell", ("a'b", 'c"d', "")),
+        Categorical("kind", (1, 2.5, 4), reference=1),
+        TimePart("moment", "weekday"),
+    )
+    names = [column.name for column in columns]
+    pairs = tuple((one, other) for place, one in enumerate(names) for other in names[:place])[:count]
+    plain = Schema(Classes("label", classes), columns, pairs=pairs)
+    centers, scales = generator.uniform(-0.2, 0.2, plain.column_feature_count), (1.0,) * plain.column_feature_count
+    standardized = Standardization((*centers.tolist(),), scales, clip_norm=1.5)
+    texts = np.array(["a'b", 'c"d', "", "not declared", None], dtype=object)
+    table = pa.table(
+        {
+            "sides": pa.array(random_floats(generator, 800), pa.float64()),
+            "number": pa.array(random_floats(generator, 800), pa.float32()),
+            "x": pa.array(generator.integers(-5, 6, 800)),
+            "cell": pa.array(texts[generator.integers(5, size=800)].tolist(), pa.string()),
+            "kind": pa.array(generator.choice([1.0, 2.5, 7.0], 800)),
+            "moment": pa.array([f"2024-01-{day:02}" for day in generator.integers(1, 33, 800)], pa.string()),
+        }
+    )
+    for schema in (plain, replace(plain, standardization=standardized)):
+        for seed in range(3):
+            model = make_model(schema, seed=seed)
+            assert_same(model, table)
+            (margins,) = [np.concatenate([*model_margins(model, table)])]
+            assert np.abs(margins - np.concatenate([*model_margins(drop_pairs(model), table)])).max() > 0.1
+        if len(classes) == 2:
+            found = in_duckdb(table, write_probability_expression(model, "duckdb"))
+            np.testing.assert_allclose(found, model.probabilities(margins)[:, 1], rtol=1e-12)
+
+
+def model_margins(model: Model, table: pa.Table) -> Any:
+    return (model.margins(block) for block in encode_rows(open_source(table), model.schema, label=False))
+
+
+def drop_pairs(model: Model) -> Model:
+    """The model whose weights of pairs are 0."""
+    weights, first = model.weights.copy(), model.schema.column_feature_count
+    weights[:, first:-1] = 0.0
+    return replace(model, weights=weights)
