@@ -21,6 +21,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -356,6 +357,15 @@ class PairSide:
     def make_axis(self, cell: int) -> Axis:
         """Make the axis that reads the column in this cell of a row."""
         return Axis(cell, self.segment, len(self.rule.known_values) > len(self.rule.values))
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """The names of the levels: intervals between steps, or categories."""
+        if self.rule.values:
+            return tuple(map(format_value, self.rule.known_values))
+        ends = [f"{threshold:.6g}" for threshold in self.thresholds]
+        inner = [f"{low} to {high}" for low, high in pairwise(ends)]
+        return (f"below {ends[0]}", *inner, f"from {ends[-1]}")
 
     @property
     def levels(self) -> Doubles:

@@ -195,7 +195,7 @@ class Schema:
         object.__setattr__(self, "encoded_dims", encoded_dims)
         if self.standardization is not None and len(self.standardization.centers) != features:
             raise ParameterError(
-                f"the standardization must be of the {features} features without the intercept and pairs, "
+                f"the standardization must be of the {features} features without the intercept, "
                 f"got {len(self.standardization.centers)} centers"
             )
         if self.projection is not None and self.projection.dims > encoded_dims:
