@@ -158,7 +158,8 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
     if person_id not in source.schema.sources:
         return  # other rows than these
     others = tuple(column for column in source.schema.columns if column.name != person_id)
-    schema = replace(source.schema, columns=others, person_id=person_id, max_rows_per_person=40)
+    pairs = tuple(pair for pair in source.schema.pairs if person_id not in pair)
+    schema = replace(source.schema, columns=others, pairs=pairs, person_id=person_id, max_rows_per_person=40)
     met, counts = Counter[Any](), []
     for _, kept in scan_rows_with_columns(source.engine, schema, np.copy, [person_id]):
         for person in kept.column(0).to_pylist():
