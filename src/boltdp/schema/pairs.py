@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from boltdp.encoding.plan import PAIR_STEPS
-from boltdp.errors import ParameterError, show_value, suggest_names
+from boltdp.errors import ParameterError, join_names, show_value, suggest_names
 from boltdp.kernel.feature_map import MAX_AXES
 from boltdp.schema.columns import Column, Numeric
 
@@ -39,6 +39,11 @@ def add_pair_curves(schema: Schema) -> Schema:
     paired = {name for pair in schema.pairs for name in pair}
     columns = (column.add_curve(PAIR_STEPS) if column.name in paired else column for column in schema.columns)
     return replace(schema, columns=tuple(columns))
+
+
+def list_pairs(schema: Schema) -> str:
+    """List the pairs of a schema for display, the first of them if there are many."""
+    return join_names([f"{one} & {other}" for one, other in schema.pairs])
 
 
 def check_pairs(schema: Schema) -> tuple[tuple[str, str], ...]:
