@@ -598,7 +598,8 @@ def test_pairs_of_columns_are_declared_in_one_call() -> None:
     model = boltdp.train(rows, epsilon=2, pairs=[("a", "b")], **declared)
     assert model.schema.pairs == (("a", "b"),)
     assert (model.predict(rows) == rows.label).all()
-    assert (boltdp.train(rows, epsilon=2, **declared).predict(rows) == rows.label).mean() < 0.6
+    # Without the pair three of the four kinds of rows can be right at most.
+    assert (boltdp.train(rows, epsilon=2, **declared).predict(rows) == rows.label).mean() < 0.8
     tuned = boltdp.tune(rows, epsilon=2, pairs=[("a", "b")], grid={"regularization": [1e-3, 1e-2]}, **declared)
     assert (tuned.predict(rows) == rows.label).all()
     with pytest.raises(ParameterError, match=r"^each of the pairs must be of declared columns, got 'c'$"):
