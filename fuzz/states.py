@@ -10,7 +10,7 @@ import numpy.typing as npt
 from tests.kernel.projection import project_rows
 
 from boltdp.kernel import sgd
-from boltdp.kernel.feature_map import FeatureMap, Segment, SegmentKind, compute_scores
+from boltdp.kernel.feature_map import Axis, FeatureMap, PairSegment, Segment, SegmentKind, compute_scores
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.label_histogram import LabelHistogram
 from boltdp.kernel.loss_derivatives import DerivativeSums
@@ -51,11 +51,14 @@ def _rows(dice: random.Random, dims: int, count: int, element: Any = np.float32)
     return rows
 
 
-def _feature_map(dice: random.Random, dims: int) -> FeatureMap | None:
+def _feature_map(dice: random.Random, dims: int, *, with_pairs: bool = True) -> FeatureMap | None:
     """None, or one with this many features, of all kinds."""
     if dice.random() < 0.4:
         return None
     numbers, segments, left = np.random.default_rng(dice.getrandbits(32)), list[Segment](), dims
+    axes = tuple(dice.randrange(1, 4) for _ in range(2)) if with_pairs and dice.random() < 0.4 else (0, 0)
+    left -= axes[0] * axes[1] if axes[0] * axes[1] < dims else 0
+    pairs = left < dims
     while left:
         kind: SegmentKind = dice.choice(("numbers", "category", "steps", "constant")) if segments else "numbers"
         if kind == "steps" and segments[-1].kind != "numbers":
@@ -64,7 +67,17 @@ def _feature_map(dice: random.Random, dims: int) -> FeatureMap | None:
         (a, b), places = numbers.normal(size=(2, count)), np.sort(numbers.normal(size=count * (kind == "steps")))
         segments.append(Segment(kind, a, b, places))
         left -= count
-    return FeatureMap(segments, label_reading=dice.choice(((0.0, 1.0), (-0.75, 3.0), (1.0, 1e300))))
+    reading = dice.choice(((0.0, 1.0), (-0.75, 3.0), (1.0, 1e300)))
+    if not pairs:
+        return FeatureMap(segments, label_reading=reading)
+    sides = []
+    for count in axes:
+        (a, b), places = numbers.normal(size=(2, count)), np.sort(numbers.normal(size=count))
+        part = Segment("steps", a, b, places) if dice.random() < 0.5 else Segment("category", a, b)
+        has_reference = part.kind == "category" and dice.random() < 0.5
+        sides.append(Axis(dice.randrange(FeatureMap(segments).cells), part, has_reference))
+    pair = PairSegment(sides[0], sides[1], dice.choice((0.25, -1e3)))
+    return FeatureMap([*segments, pair], label_reading=reading)
 
 
 def feed_state(dice: random.Random) -> None:
@@ -117,7 +130,8 @@ def feed_sums(dice: random.Random) -> None:
     dims = dice.choice((1, 2, 5, 16, 33, 256, 300))
     numbers = np.random.default_rng(dice.getrandbits(32))
     sums: DerivativeSums | ErrorCounts | FeatureSums | UnusableLabelCount | LabelHistogram
-    feature_map, kind = _feature_map(dice, dims), dice.randrange(6)
+    kind = dice.randrange(6)
+    feature_map = _feature_map(dice, dims, with_pairs=kind < 5)
     if kind < 2:
         loss = _loss(dice)
         weights = numbers.normal(size=(loss.vector_count, dims))

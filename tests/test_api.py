@@ -588,3 +588,21 @@ def test_wrong_rows_of_an_evaluation_are_told_with_a_hint(model: Model) -> None:
         model.evaluate(PEOPLE.assign(outcome="ILL"))
     assert caught.value.hint is not None
     assert any(note.startswith("hint: ") for note in caught.value.__notes__)
+
+
+def test_pairs_of_columns_are_declared_in_one_call() -> None:
+    random = np.random.default_rng(3)
+    rows = pd.DataFrame({"a": random.integers(0, 2, 20_000), "b": random.choice(["x", "y"], 20_000)})
+    rows["label"] = (rows.a == 1) ^ (rows.b == "x")
+    declared: dict[str, Any] = {"label": "label", "bounds": {"a": (0, 1)}, "categories": {"b": ["x", "y"]}}
+    model = boltdp.train(rows, epsilon=2, pairs=[("a", "b")], **declared)
+    assert model.schema.pairs == (("a", "b"),)
+    assert (model.predict(rows) == rows.label).all()
+    # Without the pair three of the four kinds of rows can be right at most.
+    assert (boltdp.train(rows, epsilon=2, **declared).predict(rows) == rows.label).mean() < 0.8
+    tuned = boltdp.tune(rows, epsilon=2, pairs=[("a", "b")], grid={"regularization": [1e-3, 1e-2]}, **declared)
+    assert (tuned.predict(rows) == rows.label).all()
+    with pytest.raises(ParameterError, match=r"^each of the pairs must be of declared columns, got 'c'$"):
+        boltdp.train(rows, epsilon=2, pairs=[("a", "c")], **declared)
+    with pytest.raises(ParameterError, match=r"^pairs must not be given beside a schema, which declares it$"):
+        boltdp.train(rows, model.schema, epsilon=2, pairs=[("a", "b")])

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import sys
 from collections import Counter
+from dataclasses import replace
 from datetime import date
 from decimal import Decimal
 from uuid import UUID
@@ -219,6 +220,13 @@ def test_an_audited_schema_keeps_every_kind_of_column() -> None:
     columns = Vector("scan", 5000, 0, 1), Numeric("age", 0, 100), Categorical("town", tuple(range(800)))
     reduced = reduce_schema(Schema(Classes("y", (0, 1)), columns), 101)
     assert [column.encoding_rule.feature_count for column in reduced.columns] == [1, 49, 50]
+    assert reduce_schema(Schema(Classes("y", (0, 1)), columns, pairs=(("age", "town"),)), 101).pairs == ()
+    few = Numeric("age", 0, 100), Categorical("town", (1, 2)), Categorical("sex", ("F", "M"))
+    several = Schema(Classes("y", (0, 1)), few, pairs=(("town", "sex"), ("age", "town"), ("age", "sex")))
+    assert several.dims == 5 + 4 + 2 + 2 + 1
+    assert reduce_schema(several, 13) == replace(several, pairs=(("town", "sex"), ("age", "town")))
+    assert reduce_schema(several, 9) == replace(several, pairs=(("age", "town"),))
+    assert reduce_schema(several, 14) == several
 
 
 def test_names_of_transformers_are_found() -> None:

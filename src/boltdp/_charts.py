@@ -125,7 +125,8 @@ def format_number(value: float) -> str:
 
 def draw_svg(name: str, width: float, height: float, *parts: str) -> str:
     """Return an SVG element with the given parts."""
-    return f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{escape_text(name)}">{"".join(parts)}</svg>'
+    label = escape_text(name, 300)
+    return f'<svg viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}">{"".join(parts)}</svg>'
 
 
 def draw_text(x: float, y: float, html: str, anchor: str = "start") -> str:

@@ -144,6 +144,7 @@ def train(
     typical: Sequence[float] | None = None,
     counts: bool | None = None,
     weight: Mapping[str, Any] | None = None,
+    pairs: Sequence[Sequence[str]] | None = None,
     threshold: Threshold | None = None,
     table: str | None = None,
     query: str | None = None,
@@ -169,7 +170,8 @@ def train(
     A column of numbers is predicted by its name as `target`, instead of `label`, and its bounds: target="price",
     bounds={"carat": (0, 6), "price": (0, 20_000)}. If the range of most of its values is public, `typical` declares
     that, such as (500, 12_000); `counts=True` that it counts something, such as visits. A column of weights of rows is
-    declared by `weight`, such as {"column": "exposure", "bounds": (0, 10)}; it is no feature.
+    declared by `weight`, such as {"column": "exposure", "bounds": (0, 10)}; it is no feature. Where what one column
+    does depends on another, `pairs` names the two, such as [("age", "smokes")].
 
     All fields of Settings are taken by name: `epsilon`, which must be given (None: no noise, and no privacy), `delta`,
     `algorithm`, `regularization` and the others; or together as `settings`, of which those given by name change some.
@@ -190,7 +192,8 @@ def train(
         _check_schema_type(schema)
         asked = _make_settings(settings, chosen)
         of_target = {"classes": classes, "typical": typical, "counts": counts}
-        of_columns = {"bounds": bounds, "categories": categories, "timestamps": timestamps, "weight": weight}
+        of_columns: dict[str, Any] = {"bounds": bounds, "categories": categories, "timestamps": timestamps}
+        of_columns |= {"weight": weight, "pairs": pairs}
         declared = {"label": label, "target": target, "of_target": of_target, **of_columns}
         charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
@@ -217,6 +220,7 @@ def tune(
     typical: Sequence[float] | None = None,
     counts: bool | None = None,
     weight: Mapping[str, Any] | None = None,
+    pairs: Sequence[Sequence[str]] | None = None,
     threshold: Threshold | None = None,
     method: Method | None = None,
     public: Any = None,
@@ -252,7 +256,8 @@ def tune(
         tried = _make_candidates(candidates, grid, settings, chosen)
         first = tried[0] if tried else None
         of_target = {"classes": classes, "typical": typical, "counts": counts}
-        of_columns = {"bounds": bounds, "categories": categories, "timestamps": timestamps, "weight": weight}
+        of_columns: dict[str, Any] = {"bounds": bounds, "categories": categories, "timestamps": timestamps}
+        of_columns |= {"weight": weight, "pairs": pairs}
         declared = {"label": label, "target": target, "of_target": of_target, **of_columns}
         charge = {"ledger": ledger, "dataset": dataset, "blocks": blocks}
         where_from = {"table": table, "query": query, "spool": spool, "where": where}
@@ -330,7 +335,7 @@ def _make_settings(settings: Settings | None, chosen: Mapping[str, Any]) -> Sett
     for name in chosen:
         if name not in OPTIONS:
             declarations = ["label", "target", "bounds", "categories", "timestamps", "classes", "typical", "counts"]
-            arguments = [*OPTIONS, *declarations, "weight", "schema", "threshold"]
+            arguments = [*OPTIONS, *declarations, "weight", "pairs", "schema", "threshold"]
             hint = suggest_names(_COMMON_NAMES.get(name, name), arguments) or f"there are {', '.join(arguments)}"
             raise ParameterError(f"there is no argument {name!r}", hint=hint)
     if settings is not None and not isinstance(settings, Settings):

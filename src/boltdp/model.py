@@ -142,7 +142,7 @@ class Model:
         if paid != (moments is not None):
             raise ParameterError("the certificate must be about the standardization of the schema, if it was private")
         if isinstance(moments, NoisyMoments) and (moments.features, moments.numbers, moments.clip_norm) != (
-            self.schema.encoded_dims - self.schema.intercept,
+            self.schema.column_feature_count,
             self.schema.numeric_feature_count,
             self.schema.feature_clip_norm,
         ):

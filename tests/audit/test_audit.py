@@ -54,6 +54,7 @@ from boltdp.workflows.train import train
 COLUMNS = (Numeric("age", 0, 100), Numeric("bmi", 10, 60), Categorical("sex", ("f", "m")))
 SCHEMA = Schema(Classes("sick", ("no", "yes")), COLUMNS)
 THREE = Schema(Classes("stage", ("a", "b", "c")), COLUMNS)
+PAIRED = replace(SCHEMA, pairs=(("age", "sex"), ("age", "bmi")))
 
 SOUND = {
     "auto": Settings(epsilon=1.0),
@@ -128,7 +129,7 @@ def test_vectors_times_and_curves_stand_a_replay() -> None:
 
 
 @pytest.mark.parametrize("settings", SOUND.values(), ids=SOUND)
-@pytest.mark.parametrize("schema", [SCHEMA, THREE], ids=["two classes", "three"])
+@pytest.mark.parametrize("schema", [SCHEMA, THREE, PAIRED], ids=["two classes", "three", "pairs"])
 def test_a_sound_training_stands_a_replay(settings: Settings, schema: Schema) -> None:
     found = replay_of(audited(settings, schema))
     assert (found.leaks, found.unstated) == (0, 0)
@@ -141,6 +142,9 @@ def test_a_sound_training_stands_a_replay(settings: Settings, schema: Schema) ->
     [
         pytest.param(SOUND["auto"], SCHEMA, id="auto"),
         pytest.param(SOUND["auto"], THREE, id="auto, three classes"),
+        pytest.param(SOUND["auto"], PAIRED, id="auto, pairs"),
+        pytest.param(SCANS, PAIRED, id="noisy-gd, pairs"),
+        pytest.param(SOUND["bolton"], PAIRED, id="bolton, pairs"),
         pytest.param(SOUND["auto"], of_persons(SCHEMA, 2), id="auto, persons"),
         pytest.param(SOUND["auto"], of_persons(THREE, 5), id="auto, three classes, persons", marks=pytest.mark.slow),
         pytest.param(SOUND["auto, delta"], SCHEMA, id="auto, delta"),

@@ -21,6 +21,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pytest
 
+from boltdp.encoding.plan import PAIR_WEIGHT
 from boltdp.engines.base import Engine
 from boltdp.kernel.feature_map import FeatureMap
 from boltdp.kernel.row_permutation import compute_source_positions
@@ -117,6 +118,7 @@ def curved(engine: Engine) -> Source:
             *(TimePart("born", part) for part in ("month", "weekday")),
             *(TimePart("written", part) for part in ("weekday", "hour")),
         ),
+        pairs=(("age", "sex"), ("dose", "age"), ("sex", "written.weekday")),
     )
     return Source(engine, schema, reference(schema))
 
@@ -220,19 +222,24 @@ def features(schema: Schema, packed: npt.NDArray[np.float32]) -> npt.NDArray[np.
     unit = 1.0 / schema.row_norm
     rows = []
     for label, *cells in packed.tolist():
-        row, given = [label], iter(cells)
+        row, given, sides = [label], iter(cells), {}
         for column in schema.columns:
             if isinstance(column, (Categorical, TimePart)):
-                code = next(given)
+                code, count = next(given), len(column.encoding_rule.values)
+                sides[column.name] = [float(code == k) for k in range(count)]
                 row += [unit * (code == k) for k in range(len(column.encoding_rule.values))]
                 continue
             count = column.length if isinstance(column, Vector) else 1
             own = [next(given) for _ in range(count)]
             row += [0.0 if math.isnan(x) else x * unit for x in own]
             if isinstance(column, Numeric):
-                places = (float(np.float32(scaled(place, column.low, column.high))) for place in column.curve)
+                places = [float(np.float32(scaled(place, column.low, column.high))) for place in column.curve]
                 heights = [unit * (0.25 if own[0] >= place else -0.25) for place in places]
                 row += [0.0] * len(column.curve) if math.isnan(own[0]) else heights
+                chosen = [places[step] for step in column.encoding_rule.pair_steps] or [0.0]
+                sides[column.name] = [0.0 if math.isnan(own[0]) else 1.0 if own[0] >= at else -1.0 for at in chosen]
+        for one, other in schema.pairs:  # what is missing has none of the categories, or is 0
+            row += [PAIR_WEIGHT * unit * a * b for a in sides[one] for b in sides[other]]
         rows.append([*row, *([unit] if schema.intercept else [])])
     return np.array(rows)
 

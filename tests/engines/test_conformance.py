@@ -158,7 +158,8 @@ def test_of_each_persons_rows_the_first_ones_count_and_others_are_neutral(
     if person_id not in source.schema.sources:
         return  # other rows than these
     others = tuple(column for column in source.schema.columns if column.name != person_id)
-    schema = replace(source.schema, columns=others, person_id=person_id, max_rows_per_person=40)
+    pairs = tuple(pair for pair in source.schema.pairs if person_id not in pair)
+    schema = replace(source.schema, columns=others, pairs=pairs, person_id=person_id, max_rows_per_person=40)
     met, counts = Counter[Any](), []
     for _, kept in scan_rows_with_columns(source.engine, schema, np.copy, [person_id]):
         for person in kept.column(0).to_pylist():
@@ -193,7 +194,7 @@ def test_cells_are_read_as_the_features_of_plain_numpy(source: Source) -> None:
 
 
 def test_standardizing_changes_the_reading_of_rows_and_no_row(source: Source) -> None:
-    n = source.schema.encoded_dims - source.schema.intercept
+    n = source.schema.column_feature_count
     numbers = np.linspace(-0.9, 0.9, n).tolist()
     schema = replace(source.schema, standardization=Standardization(tuple(numbers), (0.3,) * n, 1.5, 0.7))
     with source.engine.prepare(schema, Context(seed=4)) as prepared:
@@ -211,10 +212,11 @@ def test_standardizing_changes_the_reading_of_rows_and_no_row(source: Source) ->
 def test_rows_can_be_read_in_another_way_without_another_copy(source: Source) -> None:
     if source.feature_map is None:
         return
-    other = replace(source.schema, clip_norm=0.25).encoding.feature_map
-    sums = [FeatureSums(each, clip_norm=0.9) for each in (source.feature_map, other)]
+    plain = replace(source.schema, pairs=())
+    other = replace(plain, clip_norm=0.25).encoding.feature_map
+    sums = [FeatureSums(each, clip_norm=0.9) for each in (plain.encoding.feature_map, other)]
     expected = [each.copy_empty() for each in sums]
-    with source.engine.prepare(source.schema, Context(seed=4), permuted=False) as prepared:
+    with source.engine.prepare(plain, Context(seed=4), permuted=False) as prepared:
         view = prepared.with_feature_map(other)
         assert (view.feature_map, view.rows, view.cells, view.dims) == (other, ROWS, prepared.cells, prepared.dims)
         prepared.add_to_sums(sums[:1])

@@ -1021,3 +1021,19 @@ def test_wrong_declarations_are_told_in_a_sentence(parameters: Any, X: Any, y: A
     with pytest.raises(BoltdpError, match=message) as caught:
         PrivateLogisticRegression(**classes, **parameters).fit(X, y)
     assert "\n" not in str(caught.value)
+
+
+def test_pairs_of_features_are_named_in_arrays_and_frames() -> None:
+    random = np.random.default_rng(4)
+    X = random.integers(0, 2, (20_000, 3)).astype(float)
+    y = (X[:, 0] != X[:, 2]).astype(int)
+    classifier = PrivateLogisticRegression(classes=[0, 1], bounds=(0, 1), pairs=[("x0", "x2")], epsilon=2.0)
+    assert clone(classifier).fit(X, y).score(X, y) == 1.0
+    frame = pd.DataFrame(X, columns=["a", "b", "c"])
+    bounds = dict.fromkeys(frame, (0, 1))
+    named = PrivateLogisticRegression(classes=[0, 1], bounds=bounds, pairs=[("c", "a")], epsilon=2.0).fit(frame, y)
+    assert named.score(frame, y) == 1.0
+    assert named.coef_.shape == (1, 3)  # pairs have none in the units of X
+    for wrong in ({"pairs": [("x0", "x9")]}, {"pairs": "x0"}, {"pairs": [("x0", "x2")], "bounds": None}):
+        with pytest.raises(ParameterError, match=r"pairs must be "):
+            clone(classifier).set_params(**{"clip_norm": 1.0, **wrong}).fit(X, y)

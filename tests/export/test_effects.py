@@ -19,6 +19,7 @@ from boltdp import Model
 from boltdp._charts import MAX_BARS, MAX_NAME
 from boltdp.encoding.plan import ScaledRule
 from boltdp.engines import open_source
+from boltdp.engines.base import encode_rows
 from boltdp.errors import MissingPackageError, ParameterError, make_printable
 from boltdp.export import effects as effects_module
 from boltdp.export.effects import Effect, Effects, compute_effects
@@ -95,6 +96,93 @@ def test_an_effect_is_what_a_value_does_to_the_margin(name: str, classes: int, s
         assert ward.difference == pytest.approx(max(expected) - min(expected), rel=1e-4, abs=rounding)
         order = [(not effect.significant, -effect.importance) for effect in panel.effects]
         assert order == sorted(order)
+
+
+PAIRED = (Numeric("age", 0, 80, curve=(10, 20, 40, 60)), Numeric("pulse", 30, 200), Categorical("ward", ("A", "B", 3)))
+
+
+def make_paired(settings: Settings, classes: int = 2) -> Model:
+    schema = Schema(Classes("y", tuple(range(classes))), PAIRED, pairs=(("age", "ward"), ("pulse", "age")))
+    centers = np.random.default_rng(3).uniform(-0.2, 0.2, schema.column_feature_count).tolist()
+    schema = replace(schema, standardization=Standardization((*centers,), (1.0,) * len(centers), 9.0, 0.5))
+    certificate = plan_certificate(settings, rows=10_000, dims=schema.dims, classes=classes)
+    shape = (certificate.model_count, certificate.problem.loss.vector_count, schema.dims)
+    weights = np.random.default_rng(2).standard_normal(shape)
+    return Model.from_release(schema, release_weights(weights, certificate, Randomness()), certificate)
+
+
+@pytest.mark.parametrize("classes", [2, 3])
+def test_the_effect_of_a_pair_is_what_both_values_do_beyond_each(classes: int) -> None:
+    model = make_paired(Settings(epsilon=1.0, algorithm="bolton"), classes)
+    found, spread = compute_effects(model), compute_weight_deviation(model.certificate.training)
+    assert spread is not None
+    plan, first = model.schema.encoding, model.schema.column_feature_count
+    numbers = {"below 10": 9, "10 to 40": 10, "40 to 60": 59.9, "from 60": 70}
+    values: dict[str, dict[str, Any]] = {
+        "age": numbers,
+        "pulse": {"below 115": 114.0, "from 115": 115.0},
+        "ward": {"A": "A", "B": "B", "3": "3"},
+    }
+    missing = {"age": None, "pulse": None, "ward": None}
+    types = {"age": pa.float64(), "pulse": pa.float64(), "ward": pa.string()}
+
+    def encode(**cells: Any) -> Any:
+        table = pa.table({name: pa.array([cell], types[name]) for name, cell in (missing | cells).items()})
+        (packed,) = encode_rows(open_source(table), model.schema, label=False)
+        return plan.read_features(packed)[0, 1:]
+
+    for weights, panel in zip(model.weights, found.panels, strict=True):
+        assert {pair.columns for pair in panel.pairs} == {("age", "ward"), ("pulse", "age")}
+        for pair in panel.pairs:
+            one, other = pair.columns
+            for row, column, effect, deviation in pair.list_cells():
+                cells = {one: values[one][row], other: values[other][column]}
+                alone = encode(**{one: cells[one]}) + encode(**{other: cells[other]}) - encode()
+                beyond = encode(**cells) - alone
+                assert np.abs(beyond[:first]).max() < 1e-15
+                assert effect == pytest.approx(float(beyond @ weights), rel=1e-9)
+                assert deviation == pytest.approx(spread.deviation * float(np.linalg.norm(beyond)), rel=1e-9)
+            table = np.array(pair.effects)
+            assert pair.importance == pytest.approx(np.ptp(table))
+            assert pair.largest == np.abs(table).max() == abs(pair.list_cells()[0][2])
+
+
+def test_pairs_are_drawn_as_heat_maps_with_a_description(tmp_path: Path) -> None:
+    model = make_paired(Settings(epsilon=1.0))
+    found = compute_effects(model)
+    text = write_effects_page(model, found, [], top=1)
+    reader = read(text)
+    assert reader.tags <= TAGS
+    assert text.count('<rect class="cell ') == 4 * 3
+    assert "1 more pairs are not drawn" in reader.text
+    labels = [value or "" for name, value in reader.attributes if name == "aria-label"]
+    (label,) = [value for value in labels if value.startswith("Heat map of")]
+    assert label.startswith("Heat map of what age and ward do together. Largest effect: age ")
+    assert re.search(r"<title>age 10 to 40, ward A: [+-][0-9.]+, bound on noise std [0-9.]+</title>", text)
+    assert "--under: #ffb27f" in text  # in the dark
+    hostile = Schema(
+        Classes("y", (0, 1)),
+        (Numeric("<script>", 0, 1), Categorical("</svg>", ("<b>", '"'))),
+        pairs=(("<script>", "</svg>"),),
+    )
+    certificate = plan_certificate(Settings(epsilon=1.0), rows=10_000, dims=hostile.dims, classes=2)
+    other = Model(hostile, np.ones((1, hostile.dims)), certificate)
+    assert read(write_effects_page(other, compute_effects(other), [], top=9)).tags <= TAGS
+    draw_effects(model, found, tmp_path / "model.svg", top=4)
+    tags = {element.tag.rpartition("}")[2] for element in ElementTree.parse(tmp_path / "model.svg").iter()}
+    assert not tags & {"script", "a", "foreignObject", "image"}
+
+
+def test_a_pair_is_significant_if_it_is_more_than_noise() -> None:
+    random, rows = np.random.default_rng(5), 20_000
+    a, b, y = random.integers(0, 2, (3, rows))
+    table = pa.table({"a": a, "b": b, "c": y, "y": np.where(random.random(rows) < 0.9, a ^ b, 1 - (a ^ b))})
+    columns = tuple(Numeric(name, 0, 1) for name in "abc")
+    schema = Schema(Classes("y", (0, 1)), columns, pairs=(("b", "c"), ("a", "b")))
+    model = train(open_source(table), schema, Settings(epsilon=5.0))
+    panel = compute_effects(model).panels[0]
+    assert [(pair.name, pair.significant) for pair in panel.pairs] == [("a & b", True), ("b & c", False)]
+    assert [effect.significant for effect in panel.effects] == [False] * 3
 
 
 def test_the_length_of_a_vector_s_weights_is_told() -> None:

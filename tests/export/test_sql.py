@@ -23,7 +23,17 @@ from boltdp.export.original_units import convert_to_original_units
 from boltdp.export.sql import _write_row, write_probability_expression, write_scoring_expression
 from boltdp.export.sql_dialects import DIALECTS
 from boltdp.model import CLIPPED_LINK
-from boltdp.schema.schema import Categorical, Classes, Column, Numeric, Projection, Schema, Standardization, Vector
+from boltdp.schema.schema import (
+    Categorical,
+    Classes,
+    Column,
+    Numeric,
+    Projection,
+    Schema,
+    Standardization,
+    TimePart,
+    Vector,
+)
 from boltdp.settings import Multiclass, Settings
 from tests.plans import plan_certificate
 
@@ -594,3 +604,63 @@ def test_to_sklearn_takes_the_steps_of_numbers_by_name(classes: tuple[Value, ...
     coefficients, constants = convert_to_original_units(schema, model.weights)
     margins = np.concatenate(list(model.score_batches(open_source(table))))
     np.testing.assert_allclose(frame.to_numpy(float) @ coefficients.T + constants, margins, rtol=1e-5, atol=1e-6)
+
+
+def make_paired_schema(classes: tuple[Value, ...], count: int) -> Schema:
+    """A schema with `count` pairs of columns of every kind, whose names are those that the SQL binds."""
+    columns = (
+        Numeric("sides", -20, 50, curve=(-3, 0, 0.1, 7, 30)),
+        Numeric("number", 0, 1),
+        Numeric("x", -5, 5, curve=(1,)),
+        Categorical("cell", ("a'b", 'c"d', "")),
+        Categorical("kind", (1, 2.5, 4), reference=1),
+        TimePart("moment", "weekday"),
+    )
+    names = [column.name for column in columns]
+    pairs = tuple((one, other) for place, one in enumerate(names) for other in names[:place])[:count]
+    return Schema(Classes("label", classes), columns, pairs=pairs)
+
+
+def make_paired_rows(rows: int = 800) -> pa.Table:
+    generator = np.random.default_rng(9)
+    texts = np.array(["a'b", 'c"d', "", "not declared", None], dtype=object)
+    return pa.table(
+        {
+            "sides": pa.array(random_floats(generator, rows), pa.float64()),
+            "number": pa.array(random_floats(generator, rows), pa.float32()),
+            "x": pa.array(generator.integers(-5, 6, rows)),
+            "cell": pa.array(texts[generator.integers(5, size=rows)].tolist(), pa.string()),
+            "kind": pa.array(generator.choice([1.0, 2.5, 7.0], rows)),
+            "moment": pa.array([f"2024-01-{day:02}" for day in generator.integers(1, 33, rows)], pa.string()),
+        }
+    )
+
+
+def standardize_paired(schema: Schema) -> Schema:
+    count = schema.column_feature_count
+    centers = np.random.default_rng(6).uniform(-0.2, 0.2, count).tolist()
+    return replace(schema, standardization=Standardization((*centers,), (1.0,) * count, clip_norm=1.5))
+
+
+@pytest.mark.parametrize("count", [2, 7, 12])
+@pytest.mark.parametrize("classes", [(0, 1), ("a", "b", "c")])
+def test_sql_predicts_what_a_model_with_pairs_predicts(classes: tuple[Value, ...], count: int) -> None:
+    """There are as many pairs as a plain sum has, and more."""
+    table, plain = make_paired_rows(), make_paired_schema(classes, count)
+    for schema in (plain, standardize_paired(plain)):
+        for seed in range(3):
+            model = make_model(schema, seed=seed)
+            assert_same(model, table)
+            released = map(Model.from_released, (model, drop_pairs(model)))
+            margins, without = (np.concatenate([*one.score_batches(open_source(table))]) for one in released)
+            assert np.abs(margins - without).max() > 0.1
+        if len(classes) == 2:
+            found = in_duckdb(table, write_probability_expression(model, "duckdb"))
+            np.testing.assert_allclose(found, model.probabilities(margins)[:, 1], rtol=1e-12)
+
+
+def drop_pairs(model: Model) -> Model:
+    """The model whose weights of pairs are 0."""
+    weights, first = model.weights.copy(), model.schema.column_feature_count
+    weights[:, first:-1] = 0.0
+    return replace(model, weights=weights)

@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+from typing import Literal
+
 import numpy as np
 import numpy.typing as npt
 
-from boltdp.kernel.feature_map import FeatureMap, Segment, SegmentKind
+from boltdp.kernel.feature_map import Axis, FeatureMap, PairSegment, Segment, SegmentKind
 from boltdp.losses import Logistic, Loss
 from tests.kernel.cases import draw_labels, undeclared_labels
 
+#: A pair of axes, each of steps or of a category, its length, and its cell, counted from the last one.
+PairShape = tuple[Literal["pair"], tuple[SegmentKind, int, int], tuple[SegmentKind, int, int]]
+Shape = tuple[tuple[SegmentKind, int] | PairShape, ...]
+
 #: Segments of these kinds and lengths.
-SHAPES: tuple[tuple[tuple[SegmentKind, int], ...], ...] = (
+SHAPES: tuple[Shape, ...] = (
     (("numbers", 1),),
     (("numbers", 50), ("constant", 1)),
     (("category", 3),),
@@ -19,10 +25,20 @@ SHAPES: tuple[tuple[tuple[SegmentKind, int], ...], ...] = (
     (("category", 100), ("category", 2), ("numbers", 17), ("steps", 9), ("numbers", 1), ("steps", 2)),
     (("constant", 2), ("numbers", 19)),
     (("numbers", 20), ("steps", 4)),
+    (("numbers", 2), ("pair", ("steps", 3, 1), ("steps", 1, 2))),
+    (
+        ("numbers", 1),
+        ("steps", 5),
+        ("category", 4),
+        ("numbers", 3),
+        ("pair", ("steps", 2, 5), ("category", 4, 4)),
+        ("pair", ("category", 1, 4), ("category", 3, 4)),
+        ("constant", 1),
+    ),
 )
 
 
-def random_feature_map(shape: tuple[tuple[SegmentKind, int], ...], *, seed: int, size: float = 0.3) -> FeatureMap:
+def random_feature_map(shape: Shape, *, seed: int, size: float = 0.3) -> FeatureMap:
     """Segments with random numbers; some rows are longer than 1, some slots have no length at all."""
     random = np.random.default_rng(seed)
 
@@ -34,7 +50,17 @@ def random_feature_map(shape: tuple[tuple[SegmentKind, int], ...], *, seed: int,
         places = np.sort(random.uniform(-1, 1, count if kind == "steps" else 0).astype(np.float32))
         return Segment(kind, a, b, places.astype(np.float64))
 
-    return FeatureMap([segment(kind, count) for kind, count in shape])
+    cells = sum(part[1] if part[0] == "numbers" else part[0] == "category" for part in shape if len(part) == 2)
+
+    def axis(kind: SegmentKind, count: int, before: int) -> Axis:
+        return Axis(cells - before, segment(kind, count), has_reference=kind == "category" and count > 1)
+
+    return FeatureMap(
+        [
+            segment(*part) if len(part) == 2 else PairSegment(axis(*part[1]), axis(*part[2]), random.normal())
+            for part in shape
+        ]
+    )
 
 
 def cells_for(

@@ -11,21 +11,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.feature_map import FeatureMap, Segment, SegmentKind, compute_scores
+from boltdp.kernel.feature_map import FeatureMap, Segment, compute_scores
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.sgd import State, list_builds
 from boltdp.losses import HuberSVM, Logistic, Loss, Multinomial, Quantile, Robust
 from boltdp.privacy.sgd_recipe import Recipe
 from boltdp.privacy.step_schedules import make_constant_schedule
 from tests.kernel.cases import declared_classes, weights_for
-from tests.kernel.feature_maps import SHAPES, cells_for, random_feature_map
+from tests.kernel.feature_maps import SHAPES, Shape, cells_for, random_feature_map
 from tests.kernel.reference import read_label, row_gradient
 
 Matrix = npt.NDArray[np.float64]
 LOSSES: tuple[Loss, ...] = (Logistic(), Robust(), Quantile(0.9), Multinomial(3))
 
 
-def make_map(shape: tuple[tuple[SegmentKind, int], ...], *, size: float = 2.0, row_weights: bool = False) -> FeatureMap:
+def make_map(shape: Shape, *, size: float = 2.0, row_weights: bool = False) -> FeatureMap:
     """Of which most rows are longer than 1, and some not."""
     plain = random_feature_map(shape, seed=len(shape), size=size)
     return FeatureMap(plain.segments, downweights=True, row_weights=row_weights)

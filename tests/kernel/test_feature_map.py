@@ -13,7 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from boltdp.errors import DataError, ParameterError
-from boltdp.kernel.feature_map import FeatureMap, Segment, compute_scores
+from boltdp.kernel.feature_map import MAX_AXES, Axis, FeatureMap, PairSegment, Segment, compute_scores
+from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
 from boltdp.kernel.sgd import State, _library, list_builds, run
@@ -27,12 +28,28 @@ from tests.kernel.reference import guarded, read_label
 
 Matrix = npt.NDArray[np.float64]
 
+#: The words of the last shape's map that are kinds and cells of axes: they may be others.
+_PLACES_OF_AXES = [14 + 14 + 5 * axis + word for axis in range(4) for word in (0, 1)]
+
 LOSSES: tuple[Loss, ...] = every_loss()
 NUMBERS = Segment("numbers", np.zeros(2), np.ones(2))
 
 
 def classes_of(loss: Loss) -> int:
     return max(2, loss.vector_count)
+
+
+def read_axis(axis: Axis, cell: float) -> list[float]:
+    """The features of one side of a pair, all 0 where the cell is missing."""
+    part = axis.segment
+    if part.kind == "steps":
+        return [
+            0.0 if math.isnan(cell) else b if cell >= place else a
+            for a, b, place in zip(part.a, part.b, part.places, strict=True)
+        ]
+    known = 0 <= cell < part.dims + axis.has_reference
+    code = int(cell) if known else -1
+    return [part.b[k] if k == code else part.a[k] if known else 0.0 for k in range(part.dims)]
 
 
 def read_slowly(feature_map: FeatureMap, cells: npt.NDArray[np.float32]) -> Matrix:
@@ -48,6 +65,10 @@ def read_slowly(feature_map: FeatureMap, cells: npt.NDArray[np.float32]) -> Matr
                 some = zip(row[at : at + len(part.a)], part.a, part.b, strict=True)
                 features += [0.0 if math.isnan(cell) else (cell - a) * b for cell, a, b in some]
                 at += len(part.a)
+                continue
+            if isinstance(part, PairSegment):
+                sides = [read_axis(axis, row[axis.cell]) for axis in (part.first, part.second)]
+                features += [part.factor * one * other for one in sides[0] for other in sides[1]]
                 continue
             count = len(part.a)
             if part.kind == "category":
@@ -233,10 +254,11 @@ def test_errors_by_a_feature_map_are_those_of_the_features(shape: Any, models: i
         errors.join(ErrorCounts(weights + 1, classes=classes, feature_map=feature_map))
 
 
-# The header but the label's centre and factor, and the kind and count of segments; the numbers may be anything.
-@pytest.mark.parametrize("at", [*range(7), 9, 10, 11, 12])
+# The header but the label's centre and factor, and the kind and count of segments, the axes and the pairs; the numbers
+# may be anything.
+@pytest.mark.parametrize("at", [*range(7), *range(9, 14 + 14 + 20 + 4)])
 def test_states_with_a_damaged_reading_are_refused(at: int) -> None:
-    feature_map = random_feature_map(SHAPES[4], seed=18)
+    feature_map = random_feature_map(SHAPES[-1], seed=18)
     recipe = Recipe(
         loss=Logistic(), dims=feature_map.dims, rows=9, batch_size=1, passes=1, schedule=make_constant_schedule(0.5)
     )
@@ -253,10 +275,53 @@ def test_states_with_a_damaged_reading_are_refused(at: int) -> None:
             if good[start : start + 8] == bad.to_bytes(8, "little"):
                 continue
             damaged = good[:start] + bad.to_bytes(8, "little") + good[start + 8 :]
-            if (at, bad) == (9, 0):  # numbers already
+            if at in _PLACES_OF_AXES and bad == 0:  # another kind, or another cell of the row
                 continue
             with pytest.raises(DataError):
                 (State.from_bytes if isinstance(made, State) else made.update)(damaged)
+
+
+def test_every_damaged_word_of_a_pair_is_refused_or_leaves_another_sound_map() -> None:
+    """An axis may be of another cell or kind, if it has as many features and levels; nothing else may change."""
+    feature_map = random_feature_map(SHAPES[-2], seed=26)
+    good = np.frombuffer(feature_map.block, np.uint64).copy()
+    assert _library.feature_map_check(good.ctypes.data, good.nbytes) == 0
+    first = 14 + 2 * len(feature_map.segments)
+    cells, kinds = [first + 1, first + 6], [first, first + 5]
+    for at in range(first + 5 * 2 + 2):
+        if at in (7, 8):  # the label's reading
+            continue
+        for bad in (0, 1, 2, 3, 4, 5, 255, 2**16, 2**32, 2**40, 2**63, 2**64 - 1):
+            words = good.copy()
+            words[at] = bad
+            sound = _library.feature_map_check(words.ctypes.data, words.nbytes) == 0
+            flag = at == 10 and bad == 1  # long rows are downweighted
+            other = (at in cells and bad < feature_map.cells) or (at in kinds and bad < 2)
+            assert sound == (bad == good[at] or flag or other), (at, bad)
+
+
+def test_pairs_that_cannot_be_read_are_refused() -> None:
+    one = np.ones(1)
+    numbers, category = Segment("numbers", one, one), Segment("category", one, one)
+    steps = Segment("steps", one, one, one)
+    for segment in (numbers, steps):
+        with pytest.raises(ParameterError, match=r"^an axis must be of steps or of a category, "):
+            Axis(0, segment, has_reference=True)
+    with pytest.raises(ParameterError, match=r"^the factor of a pair must be a finite number$"):
+        PairSegment(Axis(0, steps), Axis(0, category), math.inf)
+    for cell in (-1, 1):
+        with pytest.raises(ParameterError, match=r"^the cell of an axis must be one of the 1 of a row$"):
+            FeatureMap([numbers, PairSegment(Axis(cell, steps), Axis(0, category), 1.0)])
+    many = [PairSegment(Axis(0, steps), Axis(0, steps), 1.0) for _ in range(MAX_AXES // 2 + 1)]
+    with pytest.raises(ParameterError, match=r"^a feature map must have at most 256 axes of pairs, got 258$"):
+        FeatureMap([numbers, *many])
+    largest = FeatureMap([numbers, *many[:-1]])
+    assert largest.compute_features(np.ones((1, 2), np.float32)).tolist() == [[1.0, 0.0, *[1.0] * 128]]
+
+
+def test_sums_of_features_are_not_of_pairs() -> None:
+    with pytest.raises(ParameterError, match="clip_norm must be > 0"):
+        FeatureSums(random_feature_map(SHAPES[-1], seed=1), clip_norm=1.0)
 
 
 def test_states_whose_steps_do_not_follow_a_number_are_refused() -> None:
@@ -267,7 +332,7 @@ def test_states_whose_steps_do_not_follow_a_number_are_refused() -> None:
     )
     good = sums.to_bytes()
     words = np.frombuffer(good, np.uint64).copy()
-    kinds = words[len(words) - sums._feature_map.block.size // 8 + 11 :][:6:2]  # type: ignore[union-attr]
+    kinds = words[len(words) - sums._feature_map.block.size // 8 + 14 :][:6:2]  # type: ignore[union-attr]
     assert kinds.tolist() == [0, 2, 3]
     for wrong in ([0, 3, 2], [2, 0, 3], [3, 2, 0]):
         kinds[:] = wrong

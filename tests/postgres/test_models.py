@@ -27,7 +27,14 @@ from boltdp.schema.schema import Categorical, Classes, Numeric, Projection, Sche
 from boltdp.settings import Settings
 from boltdp.workflows.predict import predict, score_batches
 from boltdp.workflows.train import train
-from tests.export.test_sql import make_model, rows_of_texts, texts_schema
+from tests.export.test_sql import (
+    make_model,
+    make_paired_rows,
+    make_paired_schema,
+    rows_of_texts,
+    standardize_paired,
+    texts_schema,
+)
 from tests.plans import plan_certificate
 
 ROWS = 500
@@ -388,6 +395,28 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
             expected = predict(model.with_threshold(0.4), engine).tolist()
         rows = admin.execute(f"SELECT {expression} FROM {cells}".encode()).fetchall()
         assert [row[0] for row in rows] == expected
+
+
+@pytest.mark.parametrize("count", [3, 12])
+@pytest.mark.parametrize("classes", [(0, 1), ("a", "b", "c")])
+def test_pairs_of_columns_are_in_the_sql_and_refused_by_the_table(
+    server: Server, admin: psycopg.Connection, classes: tuple[Any, ...], count: int
+) -> None:
+    rows, schema = make_paired_rows(), make_paired_schema(classes, count)
+    admin.execute(
+        "CREATE TEMP TABLE paired (id int, sides float8, number real, x int, cell text, kind float8, moment text)"
+    )
+    with admin.cursor().copy("COPY paired FROM STDIN") as copy:
+        for place, row in enumerate(rows.to_pylist()):
+            copy.write_row([place, *row.values()])
+    for seed, paired in enumerate((schema, standardize_paired(schema))):
+        model = make_model(paired, seed=seed)
+        expected = model.predict(open_source(rows)).tolist()
+        found = admin.execute(f"SELECT {write_scoring_expression(model, 'postgres')} FROM paired ORDER BY id".encode())
+        assert [one for (one,) in found.fetchall()] == expected
+        assert len(set(expected)) == len(classes)
+    with pytest.raises(ModelStoreError, match=r"^a model with pairs of columns must be predicted from by its SQL: "):
+        store_model(server.uri, "paired", model)
 
 
 def test_texts_that_are_declared_numbers_are_scored_as_predict_reads_them(admin: psycopg.Connection) -> None:

@@ -160,6 +160,22 @@ def test_what_has_no_coefficients_is_refused_by_public_facts_and_costs_nothing(d
     assert desk.spent() == 0.0
 
 
+def test_requests_on_a_schema_with_pairs_are_refused_and_cost_nothing(desk: Desk) -> None:
+    """boltdp.predict, which all requested models must be fit for, has no pairs of columns."""
+    declared = (
+        '{"label": "outcome", "classes": [false, true], "numeric": {"age": [0, 120]},'
+        ' "categorical": {"sex": ["F", "M"]}'
+    )
+    for pairs, expected in ((', "pairs": [["age", "sex"]]', "refused"), ("", "done")):
+        desk.ask("hospital", ALLOW_SCHEMA.replace("{age}", "{age,sex}"), [declared + pairs + "}"])
+        desk.request(columns=["age", "sex"], epsilon=5.0)
+        desk.serve()
+        *_, last = desk.ask("postgres", "SELECT state, reason FROM boltdp.requests ORDER BY number")
+        assert last["state"] == expected
+        assert (last["reason"] == REASONS["not possible"]) == (expected == "refused")
+    assert desk.spent() == pytest.approx(5.0)
+
+
 def test_units_beyond_all_numbers_are_no_fault_of_the_worker(desk: Desk) -> None:
     schema = '{"label": "outcome", "classes": [false, true], "numeric": {"age": [1e300, 1.7e308]}}'
     desk.ask("hospital", ALLOW_SCHEMA, [schema])

@@ -22,8 +22,11 @@ from tests.export.test_sql import (
     HOSTILE_NAMES,
     make_clipped_model,
     make_model,
+    make_paired_rows,
+    make_paired_schema,
     random_floats,
     rows_of_texts,
+    standardize_paired,
     texts_schema,
 )
 from tests.export.test_timestamps import check_sql
@@ -50,6 +53,14 @@ def test_spark_predicts_what_the_model_predicts_whatever_names_are(spark: Any, c
     rows = {name: pa.array(random_floats(generator, ROWS), pa.float64()) for name in HOSTILE_NAMES}
     rows["c"] = pa.array(texts[generator.integers(6, size=ROWS)].tolist(), pa.string())
     assert_same(spark, make_model(schema, seed=1), pa.table(rows))
+
+
+@pytest.mark.parametrize("count", [3, 12])
+@pytest.mark.parametrize("classes", [(0, 1), ("a", "b", "c")])
+def test_pairs_of_columns_are_scored_too(spark: Any, classes: tuple[Any, ...], count: int) -> None:
+    schema = make_paired_schema(classes, count)
+    assert_same(spark, make_model(schema, seed=3), make_paired_rows(ROWS))
+    assert_same(spark, make_model(standardize_paired(schema), seed=4), make_paired_rows(ROWS))
 
 
 def test_texts_that_are_declared_numbers_are_read_as_predict_reads_them(spark: Any) -> None:

@@ -124,7 +124,7 @@ def generate_pairs(schema: Schema, rows: int, *, seed: int, changed: int = 1) ->
 def reduce_schema(schema: Schema, features: int) -> Schema:
     """Return the schema with columns of every kind and at most `features` features; unchanged if it has no more.
 
-    Lists of numbers and categories are shortened.
+    Lists of numbers and categories are shortened. Pairs are kept as far as their columns are and they fit.
     """
     left = features - schema.intercept
     if schema.encoded_dims <= features:
@@ -150,7 +150,13 @@ def reduce_schema(schema: Schema, features: int) -> Schema:
     dims = sum(column.encoding_rule.feature_count for column in columns) + schema.intercept
     if projection is not None:
         projection = replace(projection, dims=min(projection.dims, dims))
-    return replace(schema, columns=columns, standardization=standardization, projection=projection)
+    reduced = replace(schema, columns=columns, standardization=standardization, projection=projection, pairs=())
+    names = {column.name for column in columns}
+    for pair in schema.pairs:
+        if names.issuperset(pair):
+            larger = replace(reduced, pairs=(*reduced.pairs, pair))
+            reduced = larger if larger.encoded_dims <= features else reduced
+    return reduced
 
 
 def _shorten_column(column: Column, features: int) -> Column:

@@ -133,7 +133,7 @@ def _filter_event(event: Event, budget: Budget, left_out: list[str], *, replayed
         case Selection():
             # A selection on public rows costs nothing.
             return _filter_event(event.inner, budget, left_out, replayed=replayed)
-        case NoisyMoments() if replayed is not None and replayed.encoded_dims - replayed.intercept < event.features:
+        case NoisyMoments() if replayed is not None and replayed.column_feature_count < event.features:
             return _resize_moments(event, budget, replayed)
         case NoisyHistograms() if replayed is not None and len(replayed.columns) < event.releases:
             gaussian, persons = event.noise.kind == "gaussian", event.person_rows
@@ -198,7 +198,7 @@ def _match_parts(event: Event, *, shared: bool) -> Event:
 
 def _resize_moments(event: NoisyMoments, budget: Budget, schema: Schema) -> NoisyMoments:
     """Return the moments of the features of a schema, their noise calibrated again to the same budget."""
-    features, norm = schema.encoded_dims - schema.intercept, schema.feature_clip_norm
+    features, norm = schema.column_feature_count, schema.feature_clip_norm
     few = replace(event, features=features, numbers=schema.numeric_feature_count, clip_norm=norm, noise=None)
     return few.calibrate_noise(budget, gaussian=event.noise is not None and event.noise.kind == "gaussian")
 

@@ -15,6 +15,7 @@ from boltdp.privacy.events.label_quantiles import LabelQuantiles
 from boltdp.privacy.events.noisy_counts import NoisyClassCount, NoisyHistograms, NoisyUnusableLabelCount
 from boltdp.privacy.events.noisy_matrix import NoisyMatrix
 from boltdp.privacy.events.noisy_moments import NoisyMoments
+from boltdp.schema.pairs import list_pairs
 from boltdp.schema.schema import Schema
 from boltdp.workflows.label_check import describe_unusable_labels
 from boltdp.workflows.noise_check import describe_drowning_noise
@@ -90,13 +91,14 @@ def describe_persons_and_costs(certificate: Certificate) -> list[tuple[str, str]
 
 
 def describe_curves(schema: Schema) -> list[tuple[str, str]]:
-    """Return a line that lists the columns with curves, if there are any."""
+    """Return a line that lists the columns with curves, and one with pairs of columns, if there are any."""
+    pairs = [("pairs", list_pairs(schema))] if schema.pairs else []
     steps = [(column.name, len(column.encoding_rule.thresholds)) for column in schema.columns]
     curved = [(name, count) for name, count in steps if count]
     if not curved:
-        return []
+        return pairs
     listed = [f"{steps} of {name}" for name, steps in curved[:MAX_SHOWN_CURVES]]
     stated = ", ".join(listed).replace(" of ", " steps of ", 1)
     if more := curved[MAX_SHOWN_CURVES:]:
         stated += f" and {sum(steps for _, steps in more)} of {len(more)} more"
-    return [("curves", stated)]
+    return [("curves", stated), *pairs]

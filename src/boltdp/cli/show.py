@@ -10,7 +10,7 @@ from boltdp.cli._options import FILE, file_option, json_option, load_model
 from boltdp.cli._report import describe_decision_threshold
 from boltdp.cli._terminal import can_encode, emit, emit_guarantee, emit_json, emit_table
 from boltdp.errors import make_printable
-from boltdp.export.effects import Effect, Effects, Panel, compute_effects
+from boltdp.export.effects import Effect, Effects, PairEffect, Panel, compute_effects
 from boltdp.export.effects_page import write_effects_page
 from boltdp.export.effects_plot import draw_effects
 from boltdp.model import Model
@@ -19,6 +19,8 @@ from boltdp.schema.columns import Categorical
 #: The number of characters of a bar on each side of 0.
 HALF_WIDTH = 12
 MAX_CATEGORIES = 12
+#: How many effects of a pair of columns are printed.
+MAX_CELLS = 4
 #: The characters for an effect, for one that is not significant, and for 0; and the same in ASCII.
 BLOCKS, LETTERS = ("█", "░", "│"), ("#", "-", "|")
 
@@ -61,6 +63,8 @@ def show(model_path: str, *, html: str | None, picture: str | None, top: int, as
         if len(found.panels) > 1:
             emit(f"{make_printable(panel.favours)}:")
         _emit_effects(panel, top, found.noise_name)
+        if panel.pairs:
+            _emit_pairs(panel, top, found.noise_name)
     if found.left_out:
         emit(f"\n{found.left_out:,} classes more are not shown")
 
@@ -119,6 +123,22 @@ def _emit_effects(panel: Panel, top: int, noise_name: str) -> None:
         emit(f"{len(panel.effects) - top:,} more columns: --top shows them")
 
 
+def _emit_pairs(panel: Panel, top: int, noise_name: str) -> None:
+    """Print the table of the largest effects of each pair of columns, beyond those of the two columns."""
+    lines: list[tuple[str, ...]] = []
+    for number, pair in enumerate(panel.pairs[:top]):
+        if not pair.significant and (number == 0 or panel.pairs[number - 1].significant):
+            lines.append(("NOT SIGNIFICANT:", "", "", "", ""))
+        for index, (row, column, value, noise) in enumerate(pair.list_cells()[:MAX_CELLS]):
+            name = make_printable(pair.name, longest=60) if index == 0 else ""
+            places = (make_printable(one, longest=40) for one in (row, column))
+            lines.append((name, *places, f"{value:+.3g}", _format_noise(noise)))
+    emit("")
+    emit_table(lines, header=("pair of columns", "at", "and", "effect beyond both", noise_name))
+    if len(panel.pairs) > top:
+        emit(f"{len(panel.pairs) - top:,} more pairs: --top shows them")
+
+
 def _list_shown_values(effect: Effect) -> list[tuple[str, float, float | None]]:
     if effect.kind == "number":
         places = [place for place, _, _ in effect.corners]
@@ -166,8 +186,21 @@ def _make_effects_record(model: Model, found: Effects) -> dict[str, Any]:
                 "constant": panel.constant,
                 "constant_deviation": panel.constant_deviation,
                 "columns": [_make_column_record(effect) for effect in panel.effects],
+                **({"pairs": [_make_pair_record(pair) for pair in panel.pairs]} if panel.pairs else {}),
             }
             for panel in found.panels
+        ],
+    }
+
+
+def _make_pair_record(pair: PairEffect) -> dict[str, Any]:
+    return {
+        "pair": [*pair.columns],
+        "importance": pair.importance,
+        "significant": pair.significant,
+        "points": [
+            {"at": [row, column], "effect": value, "deviation": noise}
+            for row, column, value, noise in pair.list_cells()
         ],
     }
 

@@ -7,6 +7,9 @@ as are the steps of curves, the one-hot categories, the intercept and the divisi
 Nothing is learned from the values. A missing or undeclared number becomes NaN, a category -1, which the feature map
 makes 0 or no category; a label NaN, for which the kernel adds no gradient.
 
+A pair of columns has features of its own, but no cells: the products of features of the two. They follow those of all
+columns.
+
 Every kind of column compiles to one of four rules. Code that treats them differently (Arrow batches, PostgreSQL's
 plan, SQL) derives from `RuleVisitor`, which is abstract until all of them are handled.
 """
@@ -18,21 +21,26 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from typing import ClassVar, Generic, TypeVar
 
 import numpy as np
 
 from boltdp._array_types import Doubles, PackedRows
 from boltdp._bisect import bisect_integers
-from boltdp.encoding.declared_values import Value
+from boltdp.encoding.declared_values import Value, format_value
 from boltdp.encoding.projection import Projection
 from boltdp.encoding.timestamp_parts import PARTS, TimestampPart
-from boltdp.kernel.feature_map import FeatureMap, Segment
+from boltdp.kernel.feature_map import Axis, FeatureMap, PairSegment, Segment
 
 T = TypeVar("T")
 
 #: The difference between the values of a step below and above its place.
 STEP_HEIGHT = 0.5
+#: The number of steps of a curve that a pair of columns uses.
+PAIR_STEPS = 3
+#: The factor of the features of a pair: products of steps from -1 to 1, or of categories of 0 or 1, less their centres.
+PAIR_WEIGHT = 0.25
 _MAX_ORDINAL = 2**63 - 1
 
 
@@ -65,9 +73,13 @@ class Rule(ABC):
         """The cells of the thresholds: a number reaches those that are at most its own cell."""
         return np.zeros(0)
 
-    @property
+    @cached_property
     def exact_thresholds(self) -> tuple[float, ...]:
         """The smallest doubles that reach the thresholds; -inf where every number does."""
+        return self.find_exact_thresholds(self.thresholds)
+
+    def find_exact_thresholds(self, thresholds: tuple[float, ...]) -> tuple[float, ...]:
+        """Find the smallest doubles that reach `thresholds` of numbers; -inf where every number does."""
         return ()
 
     @property
@@ -114,6 +126,23 @@ class Rule(ABC):
         categories = [1.0 / len(self.values) for _ in self.values]
         return np.concatenate([np.zeros(self.number_count), steps, categories])
 
+    @property
+    def pair_steps(self) -> tuple[int, ...]:
+        """The steps of the curve that pairs of columns use: at most PAIR_STEPS in the middles of equal parts."""
+        count = len(self.thresholds)
+        used = min(count, PAIR_STEPS)
+        return tuple((2 * part + 1) * count // (2 * used) for part in range(used))
+
+    @property
+    def pair_feature_count(self) -> int:
+        """The number of features with which the column is in a pair: 1 of a number without a curve."""
+        return len(self.values) or len(self.pair_steps) or 1
+
+    @property
+    def pair_squared_norm(self) -> float:
+        """An upper bound on the squared norm of the features with which the column is in a pair, without centring."""
+        return 1.0 if self.values else float(self.pair_feature_count)
+
     def has_missing(self, cells: PackedRows) -> bool:
         """Return whether any of these packed cells of the column is missing."""
         return bool((np.isnan(cells) if self.number_count else cells < 0).any())
@@ -146,9 +175,8 @@ class NumberRule(BoundedRule):
     def places(self) -> Doubles:
         return np.array([self._compute_cell(threshold) for threshold in self.thresholds])
 
-    @cached_property
-    def exact_thresholds(self) -> tuple[float, ...]:
-        return tuple(map(self._find_exact_threshold, self.thresholds))
+    def find_exact_thresholds(self, thresholds: tuple[float, ...]) -> tuple[float, ...]:
+        return tuple(map(self._find_exact_threshold, thresholds))
 
     def _find_exact_threshold(self, threshold: float) -> float:
         place = self._compute_cell(threshold)
@@ -232,6 +260,11 @@ class TimePartRule(Rule):
         return visitor.visit_time_part(self)
 
 
+def count_pair_features(one: Rule, other: Rule) -> int:
+    """Return the number of features of a pair of columns."""
+    return one.pair_feature_count * other.pair_feature_count
+
+
 class RuleVisitor(ABC, Generic[T]):
     """An operation on encoding rules, with one method for each kind of rule."""
 
@@ -289,6 +322,61 @@ class ScaledRule:
         if self.rule.values:
             yield Segment("category", absent[steps:], present[steps:])
 
+    @cached_property
+    def pair_side(self) -> PairSide:
+        """The features with which the column is in pairs."""
+        rule, numbers = self.rule, self.rule.number_count
+        if rule.values:
+            shares = self.centers[numbers + len(rule.thresholds) :]
+            names = tuple(f"{rule.column}={format_value(value)}" for value in rule.values)
+            return PairSide(rule, Segment("category", 0.0 - shares, 1.0 - shares), shares * (1.0 - shares), names)
+        half = STEP_HEIGHT / 2.0
+        if rule.thresholds:
+            chosen = [*rule.pair_steps]
+            thresholds, places = tuple(rule.thresholds[step] for step in chosen), rule.places[chosen]
+            means = self.centers[numbers:][chosen] / half
+        else:
+            # One step in the middle: of two values at the bounds the mean of the number tells that of the step.
+            low, high = rule.bounds
+            thresholds, places, means = ((low + high) / 2.0,), np.zeros(1), self.centers[:1]
+        names = tuple(f"{rule.column}>={repr(place).removesuffix('.0')}" for place in thresholds)
+        segment = Segment("steps", -1.0 - means, 1.0 - means, places)
+        return PairSide(rule, segment, np.maximum(1.0 - means**2, 0.0), names, thresholds)
+
+
+@dataclass(frozen=True, eq=False)
+class PairSide:
+    """The features with which a column is in pairs: steps of -1 or 1, or categories of 0 or 1, less their centres."""
+
+    rule: Rule
+    segment: Segment
+    variances: Doubles  #: of the features, by their centres
+    feature_names: tuple[str, ...]
+    thresholds: tuple[float, ...] = ()  #: of the steps
+
+    def make_axis(self, cell: int) -> Axis:
+        """Make the axis that reads the column in this cell of a row."""
+        return Axis(cell, self.segment, len(self.rule.known_values) > len(self.rule.values))
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        """The names of the levels: intervals between steps, or categories."""
+        if self.rule.values:
+            return tuple(map(format_value, self.rule.known_values))
+        ends = [f"{threshold:.6g}" for threshold in self.thresholds]
+        inner = [f"{low} to {high}" for low, high in pairwise(ends)]
+        return (f"below {ends[0]}", *inner, f"from {ends[-1]}")
+
+    @property
+    def levels(self) -> Doubles:
+        """The features of each interval between steps, or of each category, of shape (levels, features)."""
+        return self.make_axis(0).features
+
+    @cached_property
+    def exact_thresholds(self) -> tuple[float, ...]:
+        """The smallest doubles that reach the thresholds."""
+        return self.rule.find_exact_thresholds(self.thresholds)
+
 
 @dataclass(frozen=True, eq=False)
 class EncodingPlan:
@@ -303,6 +391,8 @@ class EncodingPlan:
     label_reading: tuple[float, float] = (0.0, 1.0)  #: the centre and the factor of a label that is a number
     weight: Rule | None = None  #: of the weight of a row, which is its last cell and no feature
     downweights: bool = False  #: whether rows longer than 1 are downweighted, not shortened
+    pairs: tuple[tuple[int, int], ...] = ()  #: which rules are pairs of columns
+    pair_factor: float = 0.0  #: of the product of a feature of each
 
     @cached_property
     def scaled_rules(self) -> tuple[ScaledRule, ...]:
@@ -318,7 +408,18 @@ class EncodingPlan:
     @property
     def dims(self) -> int:
         """The number of features before the projection, including the intercept."""
-        return len(self.centers) + (self.constant is not None)
+        return len(self.centers) + self.pair_feature_count + (self.constant is not None)
+
+    @property
+    def pair_feature_count(self) -> int:
+        """The number of features of all pairs."""
+        return sum(count_pair_features(self.rules[one], self.rules[other]) for one, other in self.pairs)
+
+    @cached_property
+    def pair_sides(self) -> tuple[tuple[PairSide, PairSide], ...]:
+        """The two sides of each pair of columns."""
+        sides = {number: self.scaled_rules[number].pair_side for pair in self.pairs for number in pair}
+        return tuple((sides[one], sides[other]) for one, other in self.pairs)
 
     @property
     def cell_count(self) -> int:
@@ -330,7 +431,11 @@ class EncodingPlan:
     @cached_property
     def unprojected_map(self) -> FeatureMap:
         """The map from cells to features before the projection."""
-        segments = [segment for scaled in self.scaled_rules for segment in scaled.iterate_segments()]
+        segments: list[Segment | PairSegment] = [
+            segment for scaled in self.scaled_rules for segment in scaled.iterate_segments()
+        ]
+        axes = {number: self._make_axis(number) for pair in self.pairs for number in pair}
+        segments += [PairSegment(axes[one], axes[other], self.pair_factor) for one, other in self.pairs]
         if self.constant is not None:
             segments.append(Segment("constant", np.array([self.constant]), np.zeros(1)))
         return FeatureMap(
@@ -339,6 +444,9 @@ class EncodingPlan:
             row_weights=self.weight is not None,
             downweights=self.downweights,
         )
+
+    def _make_axis(self, number: int) -> Axis:
+        return self.scaled_rules[number].pair_side.make_axis(sum(rule.cell_count for rule in self.rules[:number]))
 
     @cached_property
     def feature_map(self) -> FeatureMap | None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from inspect import get_annotations
 from pathlib import Path
-from typing import Any, ClassVar, TypeAlias, TypeVar
+from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 
 import numpy as np
 import numpy.typing as npt
@@ -112,6 +112,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
     categories: Mapping[Any, Sequence[Any]] | None = None
     timestamps: Mapping[Any, Sequence[str]] | None = None
     curves: int | Mapping[str, int | Sequence[float]] | None = None
+    pairs: Sequence[Sequence[str]] | None = None
     clip_norm: float | None = None
     schema: Schema | Mapping[str, Any] | str | Path | None = None
     fit_intercept: bool = True
@@ -250,7 +251,7 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         """Return the schema that is given as a parameter, if any; raise a ParameterError if others repeat it."""
         if self.schema is None:
             return None
-        declared = (*self._target_parameters, "bounds", "categories", "timestamps", "curves", "clip_norm")
+        declared = (*self._target_parameters, "bounds", "categories", "timestamps", "curves", "pairs", "clip_norm")
         intercept = None if self.fit_intercept else False
         refuse_arguments_beside_schema({**{name: getattr(self, name) for name in declared}, "fit_intercept": intercept})
         return Schema.from_any(self.schema)
@@ -272,10 +273,11 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
 
     def _complete_schema(self, schema: Schema, norm: float | None) -> Schema:
         """Return the schema with curves, intercept and the clip norm of the features without the intercept's 1."""
-        intercept = bool(self.fit_intercept)
+        intercept, pairs = bool(self.fit_intercept), cast(Any, () if self.pairs is None else self.pairs)
         return replace(
             schema,
             columns=_add_curves(schema.columns, self.curves),
+            pairs=pairs,
             intercept=intercept,
             clip_norm=None if norm is None else math.hypot(norm, intercept),
         )
@@ -291,13 +293,16 @@ class PrivateEstimator(BaseEstimator):  # type: ignore[misc]
         else:
             if self.curves is not None:
                 raise ParameterError("curves must be given beside bounds, which their places lie between")
+            if self.pairs is not None:
+                raise ParameterError("pairs must be given beside bounds, which their steps lie between")
             if clip_norm is None:
                 warnings.warn(UNDECLARED_WARNING, UserWarning, stacklevel=4)
             high = 1.0 if clip_norm is None else clip_norm
             low, norm = -high, 1.0
         names = getattr(self, "feature_names_in_", None)
         columns: tuple[Column, ...]
-        if names is None and np.ndim(low) == np.ndim(high) == 0 and self.curves is None:
+        plain = self.curves is None and self.pairs is None
+        if names is None and np.ndim(low) == np.ndim(high) == 0 and plain:
             columns = (Vector("x", dims, low, high),)
         else:
             names = [f"x{i}" for i in range(dims)] if names is None else names

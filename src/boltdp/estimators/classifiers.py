@@ -94,6 +94,8 @@ class PrivateLogisticRegression(_PrivateClassifier):
         The number of step functions to add for each feature, evenly spaced between its bounds; or, by column name
         (`"x0"`, `"x1"`, ... in an array), the number or the places of the steps. A step is 1 from its place on, and 0
         below.
+    pairs : sequence of pairs of str, optional
+        Names of two columns each (`"x0"`, `"x1"`, ... in an array): what one does may depend on the other.
     clip_norm : float, optional
         Rows are clipped to this L2 norm: those of X, or, with bounds, the scaled features and steps. Without bounds
         each feature is clipped to [-clip_norm, clip_norm] first. With neither, it is 1, with a warning.
@@ -122,7 +124,8 @@ class PrivateLogisticRegression(_PrivateClassifier):
         The classes, sorted.
     coef_, intercept_ : ndarrays
         The model in the units of X, with 0 or 1 for each category and each step. `X @ coef_.T + intercept_` are the
-        margins of rows within the bounds and the clip norm; margins of rows that are clipped have the same sign.
+        margins of rows within the bounds and the clip norm; margins of rows that are clipped have the same sign. Pairs
+        of columns have no coefficients in these units, and are left out.
     certificate_ : Certificate
         The guarantee, and the numbers that verify it. If epsilon is given and the model is not private, a
         PrivacyWarning is issued too.

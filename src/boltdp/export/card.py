@@ -24,6 +24,7 @@ from boltdp.privacy.certificate import Certificate
 from boltdp.privacy.events.noisy_sgd import NoisyUpdates
 from boltdp.privacy.mechanisms import Mechanism
 from boltdp.schema.columns import Column
+from boltdp.schema.pairs import list_pairs
 
 if TYPE_CHECKING:
     from boltdp.evaluation.noisy_evaluation import NoisyEvaluation
@@ -98,6 +99,7 @@ def make_sections(model: Model, owner: Owner, evaluation: NoisyEvaluation | None
             (
                 *_list_owner_facts(owner, "name", "curator", "contact", "use", "region", "date", "author"),
                 *([] if model.threshold is None else [("threshold", f"{model.threshold:g}")]),
+                *([] if not model.schema.pairs else [("pairs of columns", list_pairs(model.schema))]),
             ),
             (_tabulate_columns(model.schema.columns),),
         ),

@@ -21,6 +21,7 @@ from boltdp.export.coefficients import Coefficients
 from boltdp.export.original_units import unproject_weights
 from boltdp.model import Model
 from boltdp.privacy.weight_uncertainty import WeightDeviation, compute_weight_deviation, find_critical_value
+from boltdp.schema.schema import Schema
 
 EffectKind = Literal["number", "categories", "vector"]
 
@@ -104,6 +105,41 @@ class Effect:
 
 
 @dataclass(frozen=True)
+class PairEffect:
+    """The effect of a pair of columns on the margin of one class, beyond what each of the two does alone.
+
+    The effect of a missing value is 0.
+    """
+
+    columns: tuple[str, str]
+    rows: tuple[str, ...]  #: the intervals or categories of the first column
+    across: tuple[str, ...]  #: those of the second
+    effects: tuple[tuple[float, ...], ...]  #: a row for each of `rows`
+    deviations: tuple[tuple[float, ...], ...] | None  #: the standard deviations of the noise in them, or bounds
+    importance: float  #: the largest difference of two effects
+    significant: bool  #: whether it is more than noise and sampling explain
+
+    @property
+    def name(self) -> str:
+        return " & ".join(self.columns)
+
+    @property
+    def largest(self) -> float:
+        """The largest absolute effect."""
+        return max(abs(value) for row in self.effects for value in row)
+
+    def list_cells(self) -> list[tuple[str, str, float, float | None]]:
+        """List the two values, the effect and its noise of each cell, the largest effects first."""
+        noises = self.deviations or ((None,) * len(self.across),) * len(self.rows)
+        cells = [
+            (row, column, value, noise)
+            for row, values, deviations in zip(self.rows, self.effects, noises, strict=True)
+            for column, value, noise in zip(self.across, values, deviations, strict=True)
+        ]
+        return sorted(cells, key=lambda cell: -abs(cell[2]))
+
+
+@dataclass(frozen=True)
 class Panel:
     """The effects on the margin of one class: significant columns first, and within both the largest effects first."""
 
@@ -111,6 +147,7 @@ class Panel:
     constant: float | None  #: the margin of a row with everything missing
     constant_deviation: float | None
     effects: tuple[Effect, ...]
+    pairs: tuple[PairEffect, ...] = ()  #: in the same order
 
 
 @dataclass(frozen=True)
@@ -146,7 +183,7 @@ def compute_effects(model: Model) -> Effects:
     offset, unit = schema.target.find_score_units(loss)
     if spread is not None:
         spread = replace(spread, deviation=unit * spread.deviation, combined=unit * spread.combined)
-    family = len(schema.encoding.rules) * len(names)
+    family = (len(schema.encoding.rules) + len(schema.pairs)) * len(names)
     tested = _test_columns(model)
     panels = []
     shown = unit * unproject_weights(schema, model.weights[:MAX_PANELS])
@@ -169,7 +206,8 @@ def compute_effects(model: Model) -> Effects:
             deviation = _NoiseDeviation(spread, None if matrix is None else matrix[-1:]).compute_deviations(
                 np.array([schema.intercept_value])
             )
-        panels.append(Panel(favours, constant, deviation, tuple(found)))
+        pairs = _compute_pair_effects(schema, weights, spread, family)
+        panels.append(Panel(favours, constant, deviation, tuple(found), pairs))
     return Effects(
         schema.target.describe_scores(loss),
         tuple(panels),
@@ -177,7 +215,11 @@ def compute_effects(model: Model) -> Effects:
         spread,
         _describe_noise(model, spread),
         _describe_significance(
-            model, spread, [one.significant for panel in panels for one in panel.effects], tested=tested is not None
+            model,
+            spread,
+            [*(one.significant for panel in panels for one in panel.effects)]
+            + [pair.significant for panel in panels for pair in panel.pairs],
+            tested=tested is not None,
         ),
     )
 
@@ -225,6 +267,32 @@ def _is_significant(effect: Effect, spread: WeightDeviation, slope: float, famil
     """
     critical = find_critical_value(spread.noise, LEVEL / family / effect.comparisons)
     return abs(effect.largest) > critical * spread.combined * effect.norm + slope * effect.mean
+
+
+def _compute_pair_effects(
+    schema: Schema, weights: Doubles, spread: WeightDeviation | None, family: int
+) -> tuple[PairEffect, ...]:
+    """Compute the effects of pairs of columns, whose features follow those of all columns."""
+    found, first = [], schema.column_feature_count
+    slope = abs(float(weights[-1])) / schema.intercept_value if schema.intercept else None
+    plan = schema.encoding
+    for names, (one, other) in zip(schema.pairs, plan.pair_sides, strict=True):
+        features = plan.pair_factor * np.kron(one.levels, other.levels)
+        part = slice(first, first := first + features.shape[1])
+        values, shape = features @ weights[part], (len(one.levels), len(other.levels))
+        largest, deviations = features[values.argmax()] - features[values.argmin()], None
+        importance, significant = float(np.ptp(values)), False
+        if spread is not None:
+            norms = spread.deviation * np.linalg.norm(features, axis=1)
+            deviations = tuple(map(tuple, norms.reshape(shape).tolist()))
+        if spread is not None and slope is not None:
+            # A mean is at most as large as the largest value.
+            mean, comparisons = float(np.abs(largest) @ np.abs(features).max(axis=0)), math.comb(len(values), 2)
+            critical = find_critical_value(spread.noise, LEVEL / family / comparisons)
+            significant = importance > critical * spread.combined * float(np.linalg.norm(largest)) + slope * mean
+        table = tuple(map(tuple, values.reshape(shape).tolist()))
+        found.append(PairEffect(names, one.level_names, other.level_names, table, deviations, importance, significant))
+    return tuple(sorted(found, key=lambda pair: (not pair.significant, -pair.importance)))
 
 
 @dataclass(frozen=True)

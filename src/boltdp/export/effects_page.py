@@ -13,6 +13,7 @@ from boltdp._charts import (
     HEIGHT,
     LEFT,
     MAX_BARS,
+    MAX_NAME,
     NAMES,
     WIDTH,
     draw_box,
@@ -24,11 +25,15 @@ from boltdp._charts import (
     escape_text,
     format_number,
 )
-from boltdp.export.effects import Effect, Effects, Panel
+from boltdp.export.effects import Effect, Effects, PairEffect, Panel
 from boltdp.export.html_pages import choose_guarantee_class, write_document, write_facts
 
 if TYPE_CHECKING:
     from boltdp.model import Model
+
+#: The height of a cell of a heat map, of the base of the text above, and of the slanted names below; and the width of a
+#: cell from which the effect is written in it.
+CELL, TITLE, SLANTED, MIN_CELL_WIDTH = 24.0, 14.0, 84.0, 34.0
 
 Bands: TypeAlias = tuple[tuple[str, float], ...]
 
@@ -67,7 +72,68 @@ def _draw_panel(panel: Panel, top: int, effects: Effects) -> str:
         figures += f'<h3>Not significant</h3><div class="drawings grey">{parts[1]}</div>'
     left = len(panel.effects) - top
     more = f"<p>{left:,} more columns are not drawn.</p>" if left > 0 else ""
-    return f"<section>{head}{figures}{more}</section>"
+    return f"<section>{head}{figures}{more}{_draw_pairs(panel, top, effects)}</section>"
+
+
+def _draw_pairs(panel: Panel, top: int, effects: Effects) -> str:
+    """Draw a heat map for each pair of columns, those that are not significant in grey."""
+    if not panel.pairs:
+        return ""
+    parts = ["", ""]
+    for pair in panel.pairs[:top]:
+        parts[not pair.significant] += _draw_pair(pair, effects)
+    legend = (
+        "What two columns do together, beyond what each does alone: blue is more, orange is less, and the stronger the "
+        "colour, the larger the effect. A missing value has none. Each drawing has its own scale."
+    )
+    drawn = f'<h3>Pairs of columns</h3><p class="legend">{legend}</p>'
+    drawn += f'<div class="drawings">{parts[0]}</div>' if parts[0] else ""
+    if parts[1]:
+        drawn += f'<h3>Pairs that are not significant</h3><div class="drawings grey">{parts[1]}</div>'
+    left = len(panel.pairs) - top
+    return drawn + (f"<p>{left:,} more pairs are not drawn.</p>" if left > 0 else "")
+
+
+def _draw_pair(pair: PairEffect, effects: Effects) -> str:
+    """Draw a heat map in SVG: the values of the second column across, those of the first below one another."""
+    rows, columns = pair.rows[:MAX_BARS], pair.across[:MAX_BARS]
+    width, reach = (LEFT + WIDTH - NAMES) / len(columns), pair.largest or 1.0
+    drawn = [draw_text(NAMES - 6, TITLE, escape_text(pair.columns[0]), "end")]
+    drawn.append(draw_text(NAMES, TITLE, f"{escape_text(pair.columns[1])}:"))
+    top = float(CELL)
+    for name, values, number in zip(rows, pair.effects, range(len(rows)), strict=False):
+        drawn.append(draw_text(NAMES - 6, top + CELL / 2 + 4, escape_text(name, MAX_NAME), "end"))
+        for place, (column, value) in enumerate(zip(columns, values, strict=False)):
+            noise = "" if pair.deviations is None else _format_noise(pair.deviations[number][place], effects)
+            said = f"{pair.columns[0]} {name}, {pair.columns[1]} {column}: {value:+.3g}{noise}"
+            left, kind, strength = NAMES + place * width, "above" if value > 0 else "below", abs(value) / reach
+            drawn.append(
+                f"<g><title>{escape_text(said, 300)}</title>"
+                f'<rect class="cell {kind}" fill-opacity="{strength:.2f}" x="{left:.1f}" y="{top:g}" '
+                f'width="{width:.1f}" height="{CELL:g}"/>{_write_in_cell(value, left + width / 2, top, width)}</g>'
+            )
+        top += CELL
+    drawn.append(
+        f'<rect class="frame" x="{NAMES:g}" y="{CELL:g}" width="{LEFT + WIDTH - NAMES:.1f}" height="{top - CELL:g}"/>'
+    )
+    for place, column in enumerate(columns):
+        at = NAMES + (place + 0.5) * width
+        drawn.append(
+            f'<text x="{at:.1f}" y="{top + 12:g}" text-anchor="end" transform="rotate(-35 {at:.1f} {top + 12:g})">'
+            f"{escape_text(column, MAX_NAME)}</text>"
+        )
+    row, column, value, _ = pair.list_cells()[0]
+    largest = f"{pair.columns[0]} {row} with {pair.columns[1]} {column}: {value:+.3g}"
+    alt = f"Heat map of what {pair.columns[0]} and {pair.columns[1]} do together. Largest effect: {largest}"
+    texts = [f"largest: {largest}"]
+    if len(rows) < len(pair.rows) or len(columns) < len(pair.across):
+        texts.append("only the first values of each column are drawn")
+    return draw_figure(pair.name, texts, draw_svg(alt, LEFT + WIDTH, top + SLANTED, *drawn))
+
+
+def _write_in_cell(value: float, middle: float, top: float, width: float) -> str:
+    """Write an effect into its cell of a heat map, if it has room there."""
+    return draw_text(middle, top + CELL / 2 + 4, f"{value:+.2g}", "middle") if width >= MIN_CELL_WIDTH else ""
 
 
 def _write_legend(effects: Effects, *, uneven: bool) -> str:

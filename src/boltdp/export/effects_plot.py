@@ -9,9 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from boltdp._charts import BLUE, GREY, RED, check_can_draw, escape_label, save_figure
+from boltdp._charts import BLUE, GREY, ORANGE, RED, check_can_draw, escape_label, save_figure
 from boltdp.errors import ParameterError
-from boltdp.export.effects import Effect, Effects
+from boltdp.export.effects import Effect, Effects, PairEffect
 from boltdp.model import Model
 
 #: The maximum number of drawings per row, and of categories per drawing.
@@ -23,11 +23,10 @@ def draw_effects(model: Model, effects: Effects, path: str | Path, *, top: int) 
     """Save a picture of the first `top` columns for each class; those that are not significant are grey."""
     check_can_draw(path)
     several = len(effects.panels) > 1
-    drawings = [
-        (effect, f"{panel.favours}: {effect.name}" if several else effect.name)
-        for panel in effects.panels
-        for effect in panel.effects[:top]
-    ]
+    drawings: list[tuple[Effect | PairEffect, str]] = []
+    for panel in effects.panels:
+        shown: list[Effect | PairEffect] = [*panel.effects[:top], *panel.pairs[:top]]
+        drawings += [(one, f"{panel.favours}: {one.name}" if several else one.name) for one in shown]
     if len(drawings) > MAX_DRAWINGS:
         raise ParameterError(
             f"a picture must have at most {MAX_DRAWINGS} drawings, got {len(drawings)}",
@@ -42,11 +41,33 @@ def draw_effects(model: Model, effects: Effects, path: str | Path, *, top: int) 
     said = f"{escape_label(guarantee, 160)}\n{escape_label(effects.unit + legend, 200)}"
     with save_figure(path, rows=down, columns=across, size=(4.2 * across, 2.4 * down + 1.2)) as (figure, axes):
         for place, (effect, title) in zip(axes.flat, drawings, strict=False):
-            _draw_effect(place, effect, exact=effects.exact)
+            if isinstance(effect, PairEffect):
+                _draw_pair(place, effect)
+            else:
+                _draw_effect(place, effect, exact=effects.exact)
             place.set_title(textwrap.fill(escape_label(title, 200), 48), fontsize=10)
         for place in axes.flat[len(drawings) :]:
             place.set_axis_off()
         figure.suptitle(said, color="black" if model.certificate.private else RED, fontsize=11)
+
+
+def _draw_pair(axes: Any, pair: PairEffect) -> None:
+    """Draw a heat map of what two columns do together, with the effects in it."""
+    from matplotlib.colors import LinearSegmentedColormap  # only here: it takes a second, and is optional
+
+    rows, across = pair.rows[:MAX_BARS], pair.across[:MAX_BARS]
+    values, reach = np.array(pair.effects)[: len(rows), : len(across)], pair.largest or 1.0
+    ends = (ORANGE, BLUE) if pair.significant else (GREY, GREY)
+    colors = LinearSegmentedColormap.from_list("effects", [ends[0], "white", ends[1]])
+    axes.pcolormesh(values, cmap=colors, vmin=-reach, vmax=reach)
+    axes.invert_yaxis()
+    for (row, column), value in np.ndenumerate(values):
+        axes.text(column + 0.5, row + 0.5, f"{value:+.2g}", ha="center", va="center", fontsize=7)
+    axes.grid(visible=False)
+    labels = [[textwrap.fill(escape_label(one, 80), 16) for one in names] for names in (across, rows)]
+    axes.set_xticks(np.arange(len(across)) + 0.5, labels=labels[0])
+    axes.set_yticks(np.arange(len(rows)) + 0.5, labels=labels[1])
+    axes.set(xlabel=escape_label(pair.columns[1], 40), ylabel=escape_label(pair.columns[0], 40))
 
 
 def _draw_effect(axes: Any, effect: Effect, *, exact: bool) -> None:

@@ -12,9 +12,9 @@ if TYPE_CHECKING:
 
 _STYLE = """
 :root { color-scheme: light dark; --ink: #1c1c1c; --soft: #6a6a6a; --paper: #ffffff; --rule: #d8d8d8; --line: #1f5fbf;
-  --one: #1f5fbf55; --two: #1f5fbf26; --warn: #b00020; --good: #1b6e3c; }
+  --one: #1f5fbf55; --two: #1f5fbf26; --under: #b3541e; --warn: #b00020; --good: #1b6e3c; }
 @media (prefers-color-scheme: dark) { :root { --ink: #e8e8e8; --soft: #a0a0a0; --paper: #161616; --rule: #3a3a3a;
-  --line: #7fb0ff; --one: #7fb0ff55; --two: #7fb0ff2b; --warn: #ff7a8a; --good: #7fd6a0; } }
+  --line: #7fb0ff; --one: #7fb0ff55; --two: #7fb0ff2b; --under: #ffb27f; --warn: #ff7a8a; --good: #7fd6a0; } }
 body { margin: 0; background: var(--paper); color: var(--ink); font: 15px/1.5 system-ui, sans-serif; }
 main { max-width: 68rem; margin: 0 auto; padding: 1.5rem; }
 h1 { font-size: 1.5rem; } h2 { font-size: 1.2rem; margin-top: 2rem; }
@@ -36,9 +36,11 @@ figure > svg { display: block; width: 100%; max-width: 26rem; height: auto; }
 svg text { fill: var(--soft); font-size: 11px; }
 .line { fill: none; stroke: var(--line); stroke-width: 2; } .bar { fill: var(--line); }
 .one { fill: var(--one); } .two { fill: var(--two); }
-.grey { --line: #8a8f98; --one: #8a8f9855; --two: #8a8f9826; color: var(--soft); }
+.grey { --line: #8a8f98; --under: #b9a48f; --one: #8a8f9855; --two: #8a8f9826; color: var(--soft); }
 .axis { stroke: var(--rule); fill: none; }
 .bound { fill: none; stroke: currentColor; stroke-dasharray: 4 3; }
+.above { fill: var(--line); } .below { fill: var(--under); }
+.cell { stroke: var(--paper); } .frame { fill: none; stroke: var(--rule); }
 .mark { fill: none; stroke: #d9822b; } .dot { fill: #d9822b; }
 """
 

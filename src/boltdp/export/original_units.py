@@ -30,7 +30,7 @@ def convert_to_original_units(schema: Schema, weights: Doubles) -> tuple[Doubles
     """Return the coefficients in the original units of the columns, and the intercept, for each weight vector.
 
     The features are those of `schema.feature_names` without the projection and the intercept: numbers in original
-    units, and 0 or 1 for each category.
+    units, and 0 or 1 for each category; those of pairs of columns are left out.
     """
     encoded = unproject_weights(schema, weights)
     units = [scaled.original_units for scaled in schema.encoding.scaled_rules]

@@ -62,6 +62,11 @@ def quote_literal(text: str) -> str:
 def make_model_row(name: str, model: Model) -> dict[str, Any]:
     """Make the row of the table `boltdp.models` for a model, by column name."""
     schema, (plan, weights) = model.schema, model.scoring
+    if schema.pairs:
+        raise ModelStoreError(
+            "a model with pairs of columns must be predicted from by its SQL: boltdp.predict cannot read them",
+            hint="`boltdp sql` writes an expression of it",
+        )
     matrix, parameter = schema.encoding.projection_matrix, model.certificate.problem.loss.parameter
     unit, scaling = _choose_unit(schema), _make_input_scaling(plan)
     return {

@@ -16,6 +16,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.svm import LinearSVC
 
 from boltdp._array_types import Doubles
+from boltdp.errors import ParameterError
 from boltdp.export.original_units import compute_norms, convert_to_original_units
 from boltdp.losses import Loss
 from boltdp.model import Model
@@ -70,6 +71,11 @@ class LinkedRegression(LinearRegression):  # type: ignore[misc]
 def to_sklearn(model: Model) -> Any:
     """Convert a model to a scikit-learn estimator; see `Model.to_sklearn`."""
     schema = model.schema
+    if schema.pairs:
+        raise ParameterError(
+            "a scikit-learn estimator must be of a model without pairs of columns, whose features it does not have",
+            hint="predict() and to_sql() have them",
+        )
     coefficients, constants = convert_to_original_units(schema, model.weights)
     loss = model.certificate.problem.loss
 

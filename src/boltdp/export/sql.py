@@ -28,6 +28,7 @@ from boltdp.encoding.plan import (
     EncodingPlan,
     NumberListRule,
     NumberRule,
+    PairSide,
     RuleVisitor,
     ScaledRule,
     TimePartRule,
@@ -190,10 +191,14 @@ def _make_corrected_body(
 def _write_margin(plan: EncodingPlan, weights: Doubles, sql: Dialect) -> str:
     """Write the margin of a row as SQL: a sum of terms, or a product of two arrays if there are many terms."""
     columns = _make_column_writers(plan, sql)
-    if sum(column.term_count for column in columns) + (plan.constant is not None) > MAX_TERMS:
+    pairs = _make_pair_writers(plan, columns, sql)
+    count = sum(column.term_count for column in columns) + sum(pair.feature_count for pair in pairs)
+    if count + (plan.constant is not None) > MAX_TERMS:
         return sql.dot.format(_write_row(plan, sql), sql.make_constant_array(weights))
-    *parts, _ = np.split(weights, np.cumsum([column.scaled.rule.feature_count for column in columns]))
-    terms = [term for column, part in zip(columns, parts, strict=True) for term in column.list_terms(part)]
+    counts = [*(column.scaled.rule.feature_count for column in columns), *(pair.feature_count for pair in pairs)]
+    *parts, _ = np.split(weights, np.cumsum(counts))
+    terms = [term for column, part in zip(columns, parts, strict=False) for term in column.list_terms(part)]
+    terms += [pair.write_term(part) for pair, part in zip(pairs, parts[len(columns) :], strict=True)]
     if plan.constant is not None:
         terms.append(f"{sql.write_constant(plan.constant)} * {sql.write_constant(weights[-1])}")
     return "\n+ ".join(terms)
@@ -201,8 +206,10 @@ def _write_margin(plan: EncodingPlan, weights: Doubles, sql: Dialect) -> str:
 
 def _write_row(plan: EncodingPlan, sql: Dialect) -> str:
     """Write the encoded row before its projection as an SQL array; adjacent columns alike share one map."""
-    runs = groupby(_make_column_writers(plan, sql), key=lambda column: column.group_key)
+    columns = _make_column_writers(plan, sql)
+    runs = groupby(columns, key=lambda column: column.group_key)
     arrays = [first.make_array([first, *others]) for first, *others in (list(run) for _, run in runs)]
+    arrays += [pair.make_array() for pair in _make_pair_writers(plan, columns, sql)]
     if plan.constant is not None:
         arrays.append(sql.make_array([sql.write_constant(plan.constant)]))
     return "\n|| ".join(arrays)
@@ -210,6 +217,34 @@ def _write_row(plan: EncodingPlan, sql: Dialect) -> str:
 
 def _make_column_writers(plan: EncodingPlan, sql: Dialect) -> list[_ColumnSql]:
     return [scaled.rule.accept(_ColumnSqlMaker(scaled, sql)) for scaled in plan.scaled_rules]
+
+
+def _make_pair_writers(plan: EncodingPlan, columns: Sequence[_ColumnSql], sql: Dialect) -> list[_PairSql]:
+    pairs = zip(plan.pairs, plan.pair_sides, strict=True)
+    return [_PairSql(columns[i], columns[j], *sides, plan.pair_factor, sql) for (i, j), sides in pairs]
+
+
+class _PairSql:
+    """The features of a pair of columns as SQL: products of elements of one array, which has the features of both."""
+
+    def __init__(
+        self, one: _ColumnSql, other: _ColumnSql, first: PairSide, second: PairSide, factor: float, sql: Dialect
+    ) -> None:
+        self.sql, self.feature_count = sql, first.segment.dims * second.segment.dims
+        self._sides = f"{one.write_side(first, factor)} || {other.write_side(second, 1.0)}"
+        # Only the array of both is bound to a name: a column of that name could not be read beside it.
+        elements = [sql.write_element("sides", index) for index in range(first.segment.dims + second.segment.dims)]
+        middle = first.segment.dims
+        self._products = [f"{left} * {right}" for left in elements[:middle] for right in elements[middle:]]
+
+    def write_term(self, weights: Doubles) -> str:
+        """Write what the pair adds to a margin with these weights."""
+        terms = (f"{each} * {self.sql.write_constant(w)}" for each, w in zip(self._products, weights, strict=True))
+        return self.sql.bind("sides", self._sides, " + ".join(terms))
+
+    def make_array(self) -> str:
+        """Write an SQL array of the features."""
+        return self.sql.bind("sides", self._sides, self.sql.make_array(self._products))
 
 
 class _ColumnSql(ABC):
@@ -233,6 +268,17 @@ class _ColumnSql(ABC):
     @abstractmethod
     def list_features(self) -> Iterable[str]:
         """List an SQL expression for each feature of the column."""
+
+    def write_side(self, side: PairSide, factor: float) -> str:
+        """Write an SQL array of the features of the column in a pair, times a factor; zeros where it is missing."""
+        levels, zeros = factor * side.levels, np.zeros(side.segment.dims)
+        return self.choose_level(
+            side, [*map(self.sql.make_constant_array, levels)], self.sql.make_constant_array(zeros)
+        )
+
+    @abstractmethod
+    def choose_level(self, side: PairSide, values: Sequence[str], missing: str) -> str:
+        """Write the one of `values`, written as SQL, for the level of the column in a pair, or `missing`."""
 
     @property
     def group_key(self) -> object:
@@ -288,12 +334,15 @@ class _NumberSql(_BoundedSql):
         if self.rule.thresholds:
             below, above = (values * weights[1:] for values in self.scaled.indicator_values)
             sums = [math.fsum([*above[:passed], *below[passed:]]) for passed in range(1 + len(self.rule.thresholds))]
-            yield self._write_steps(self.rule.exact_thresholds, sums)
+            yield self._write_steps(self.rule.exact_thresholds, [*map(self.sql.write_constant, sums)])
 
     def list_features(self) -> Iterator[str]:
         yield self.write_number(self.cell, 0)
         for place, *values in zip(self.rule.exact_thresholds, *self.scaled.indicator_values, strict=True):
-            yield self._write_steps([place], values)
+            yield self._write_steps([place], [*map(self.sql.write_constant, values)])
+
+    def choose_level(self, side: PairSide, values: Sequence[str], missing: str) -> str:
+        return self._write_steps(side.exact_thresholds, values, missing)
 
     @property
     def group_key(self) -> object:
@@ -306,14 +355,17 @@ class _NumberSql(_BoundedSql):
         cells = self.sql.make_cell_array([column.source for column in group], [column.cell for column in group])
         return self.sql.map.format(name="v", value=cells, body=self.write_number("v", 0))
 
-    def _write_steps(self, places: Sequence[float], values: Sequence[float]) -> str:
-        """Write an SQL step function: `values` below the first and from each of `places` on; 0 for NULL and NaN."""
+    def _write_steps(self, places: Sequence[float], values: Sequence[str], missing: str | None = None) -> str:
+        """Write an SQL step function: `values` below the first and from each of `places` on.
+
+        It is `missing`, or 0, for NULL and NaN.
+        """
         sql, write = self.sql, self.sql.write_constant
         name = "number" if len(self.cell) > MAX_REPEATED else self.cell
         ends = ["FALSE" if place == -math.inf else f"{name} < {write(place)}" for place in places]
         ends.append(f"{name} <= {sql.write_special('Infinity')}")
-        cases = " ".join(f"WHEN {end} THEN {write(value)}" for end, value in zip(ends, values, strict=True))
-        steps = f"CASE {cases} ELSE {write(0.0)} END"
+        cases = " ".join(f"WHEN {end} THEN {value}" for end, value in zip(ends, values, strict=True))
+        steps = f"CASE {cases} ELSE {write(0.0) if missing is None else missing} END"
         return steps if name == self.cell else sql.bind(name, self.cell, steps)
 
 
@@ -345,6 +397,9 @@ class _NumberListSql(_BoundedSql):
         number = self.write_number(f"CAST(v AS {self.sql.double})", 0)
         return self._bind(self.sql.map.format(name="v", value=cells, body=number))
 
+    def choose_level(self, side: PairSide, values: Sequence[str], missing: str) -> str:
+        raise ParameterError("pairs must be of numbers or categories, got a vector")
+
     @property
     def _length_condition(self) -> str:
         return f"{self.sql.length.format(self.source)} = {self.rule.number_count}"
@@ -362,18 +417,24 @@ class _ValueSql(_ColumnSql):
 
     def list_features(self) -> Iterator[str]:
         write = self.sql.write_constant
-        for condition, absent, present in zip(self._list_matches(), *self.scaled.indicator_values, strict=True):
+        matches = self._list_matches(self.scaled.rule.values)
+        for condition, absent, present in zip(matches, *self.scaled.indicator_values, strict=True):
             yield f"CASE WHEN {condition} THEN {write(present)} ELSE {write(absent)} END"
 
-    def _list_matches(self) -> Iterator[str]:
+    def choose_level(self, side: PairSide, values: Sequence[str], missing: str) -> str:
+        matches = self._list_matches(side.rule.known_values)
+        cases = " ".join(f"WHEN {match} THEN {value}" for match, value in zip(matches, values, strict=True))
+        return self.sql.read_cell(self.source, f"CASE {cases} ELSE {missing} END")
+
+    def _list_matches(self, categories: Sequence[Value]) -> Iterator[str]:
         """List for each category the condition that a cell matches it, by the rule of `declared_values.list_texts`.
 
         The rule depends on the type of the cell, which the schema does not state; SQL checks it where it matters.
         """
-        sql, matcher = self.sql, Matcher.from_values(self.scaled.rule.values)
+        sql, matcher = self.sql, Matcher.from_values(categories)
         as_text = "cell" if sql.read else f"CAST({self.source} AS {sql.text})"
         kind = sql.type_name.format(self.source)
-        for index in range(len(self.scaled.rule.values)):
+        for index in range(len(categories)):
             texts = [text for text, position in matcher.texts.items() if position == index]
             number = next((number for number, position in matcher.numbers.items() if position == index), None)
             booleans = [
@@ -416,20 +477,24 @@ class _TimePartSql(_ColumnSql):
 
     def list_terms(self, weights: Doubles) -> Iterator[str]:
         none, each = (values * weights for values in self.scaled.indicator_values)
-        known = {k: math.fsum([*none[:k], each[k], *none[k + 1 :]]) for k in range(len(weights))}
-        yield self._write_choice(self.code, known, math.fsum(none))
+        known = [math.fsum([*none[:k], each[k], *none[k + 1 :]]) for k in range(len(weights))]
+        write = self.sql.write_constant
+        yield self._write_choice(self.code, dict(enumerate(map(write, known))), write(math.fsum(none)))
 
     def list_features(self) -> Iterator[str]:
         for code, (absent, present) in enumerate(zip(*self.scaled.indicator_values, strict=True)):
-            yield self._write_choice("part", {code: present}, absent)
+            yield self._write_choice("part", {code: self.sql.write_constant(present)}, self.sql.write_constant(absent))
+
+    def choose_level(self, side: PairSide, values: Sequence[str], missing: str) -> str:
+        return self._write_choice(self.code, dict(enumerate(values)), missing)
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
         return self.sql.bind("part", self.code, super().make_array(group))
 
-    def _write_choice(self, code: str, values: Mapping[int, float], otherwise: float) -> str:
-        """Write an SQL CASE that maps each code to its number, and other codes and NULL to `otherwise`."""
-        cases = " ".join(f"WHEN {each} THEN {self.sql.write_constant(value)}" for each, value in values.items())
-        return f"CASE {code} {cases} ELSE {self.sql.write_constant(otherwise)} END"
+    def _write_choice(self, code: str, values: Mapping[int, str], otherwise: str) -> str:
+        """Write an SQL CASE that maps each code to its value, and other codes and NULL to `otherwise`."""
+        cases = " ".join(f"WHEN {each} THEN {value}" for each, value in values.items())
+        return f"CASE {code} {cases} ELSE {otherwise} END"
 
 
 class _ColumnSqlMaker(RuleVisitor[_ColumnSql]):

@@ -6,6 +6,21 @@
 
 #include "sgd.h"
 
+/* Whether the axes can be followed, and their features are as many as the map says. */
+static int axes_are_sound(const struct feature_map *r)
+{
+    const struct feature_axis *axis = feature_map_axes(r);
+    uint64_t dims = 0;
+    for (uint64_t i = 0; i < r->axes; i++, axis++) {
+        if (axis->kind >= AXIS_KINDS || axis->cell >= r->cells - r->row_weights || axis->count < 1 ||
+            axis->count > SGD_MAX_DIMS || axis->first != dims ||
+            (axis->levels != axis->count + 1 && (axis->kind == AXIS_STEPS || axis->levels != axis->count)))
+            return 0;
+        dims += axis->count;
+    }
+    return dims == r->axis_dims;
+}
+
 int feature_map_check(const void *map, size_t bytes)
 {
     const struct feature_map *r = map;
@@ -13,16 +28,29 @@ int feature_map_check(const void *map, size_t bytes)
         return SGD_UNALIGNED;
     if (bytes < sizeof *r || r->bytes != bytes || r->dims < 1 || r->dims > SGD_MAX_DIMS || r->segments < 1 ||
         r->segments > r->dims || r->row_weights > 1 || r->downweights > 1 ||
+        r->axes > FEATURE_MAP_MAX_AXES || r->pairs > r->segments || r->cells < 1 + r->row_weights ||
         (bytes - sizeof *r) / sizeof *r->parts < r->segments)
         return SGD_CORRUPT;
-    uint64_t cells = 0, dims = 0, dense = 0, slots = 0, groups = 0, places = 0;
+    const uint64_t heads =
+        r->segments * sizeof *r->parts + r->axes * sizeof(struct feature_axis) + r->pairs * sizeof(struct feature_pair);
+    if (bytes - sizeof *r < heads || !axes_are_sound(r))
+        return SGD_CORRUPT;
+    uint64_t cells = 0, dims = 0, dense = 0, slots = 0, groups = 0, places = 0, pairs = 0;
     for (uint64_t s = 0; s < r->segments; s++) {
         const struct feature_segment *part = r->parts + s;
         if (part->kind >= SEGMENT_KINDS || part->count < 1 || part->count > r->dims - dims)
             return SGD_CORRUPT;
-        const int is_group = part->kind == SEGMENT_CATEGORY || part->kind == SEGMENT_STEPS;
+        const int is_group = part->kind != SEGMENT_NUMBERS && part->kind != SEGMENT_CONSTANT;
         if (part->kind == SEGMENT_STEPS && (s == 0 || part[-1].kind != SEGMENT_NUMBERS))
             return SGD_CORRUPT;
+        if (part->kind == SEGMENT_PAIR) {
+            const struct feature_axis *axes = feature_map_axes(r);
+            const struct feature_pair *pair = feature_map_pairs(r) + pairs;
+            if (pairs++ >= r->pairs || pair->first >= r->axes || pair->second >= r->axes ||
+                part->count != axes[pair->first].count * axes[pair->second].count)
+                return SGD_CORRUPT;
+            slots += 1 + axes[pair->first].levels * axes[pair->second].levels - part->count;
+        }
         dims += part->count;
         cells += part->kind == SEGMENT_CATEGORY ? 1 : part->kind == SEGMENT_NUMBERS ? part->count : 0;
         places += part->kind == SEGMENT_STEPS ? part->count : 0;
@@ -30,11 +58,11 @@ int feature_map_check(const void *map, size_t bytes)
         slots += part->count + (part->kind == SEGMENT_CATEGORY ? 1 : part->kind == SEGMENT_STEPS ? 2 : 0);
         groups += is_group;
     }
-    if (cells < 1 || cells + r->row_weights != r->cells || dims != r->dims || dense != r->dense || slots != r->slots ||
+    if (pairs != r->pairs || cells < 1 || cells + r->row_weights != r->cells || dims != r->dims || dense != r->dense || slots != r->slots ||
         groups != r->groups)
         return SGD_CORRUPT;
-    const uint64_t numbers = 2 * (dims + (slots - dense)) + places;
-    return sizeof *r + r->segments * sizeof *r->parts + sizeof(double) * numbers == bytes ? SGD_OK : SGD_CORRUPT;
+    const uint64_t numbers = 2 * (dims + (slots - dense)) + places + 3 * r->axis_dims + pairs;
+    return sizeof *r + heads + sizeof(double) * numbers == bytes ? SGD_OK : SGD_CORRUPT;
 }
 
 int feature_map_is_finite(const struct feature_map *r)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from itertools import accumulate
-from typing import Literal, TypeVar
+from typing import ClassVar, Literal, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -20,8 +20,11 @@ from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import _allocate_aligned, _get_address, _library
 
 SegmentKind = Literal["numbers", "category", "steps", "constant"]
-_KINDS: tuple[SegmentKind, ...] = ("numbers", "category", "steps", "constant")
-_HEADER_WORDS = 11
+_KINDS = ("numbers", "category", "steps", "constant", "pair")
+_AXIS_KINDS = ("steps", "category")
+_HEADER_WORDS = 14
+#: The largest number of axes of a map: FEATURE_MAP_MAX_AXES.
+MAX_AXES = 256
 Numbers = TypeVar("Numbers", Doubles, Integers)
 
 
@@ -47,6 +50,11 @@ class Segment:
             raise ParameterError("places must be finite and increasing")
 
     @property
+    def dims(self) -> int:
+        """The number of features."""
+        return len(self.a)
+
+    @property
     def is_group(self) -> bool:
         """Whether one cell is mapped to several features, of which a row has one of few vectors."""
         return self.kind in ("category", "steps")
@@ -68,7 +76,10 @@ class Segment:
 
     def gather_sums(self, sums: Doubles) -> Doubles:
         """Convert sums of the slots of a group, in its units, to sums of its features, along the last axis."""
-        sums = sums / np.where(self.units > 0, self.units, 1.0)
+        return self.combine_slots(sums / np.where(self.units > 0, self.units, 1.0))
+
+    def combine_slots(self, sums: Doubles) -> Doubles:
+        """Add up the features of the slots of a group, each times its number in `sums`, along the last axis."""
         if self.kind == "steps":
             below, above = _compute_prefix_sums(sums[..., 1:]), _compute_suffix_sums(sums[..., 1:])
             return self.b * above[..., 1:-1] + self.a * below[..., 1:-1]
@@ -84,9 +95,115 @@ class Segment:
     @cached_property
     def units(self) -> Doubles:
         """The norm of the features of each slot of a group, rounded up to a power of two; 0 for no features."""
-        lengths = np.sqrt(self.squares)
-        fractions, exponents = np.frexp(lengths)
-        return np.where(lengths > 0, np.ldexp(1.0, exponents - (fractions == 0.5)), 0.0)
+        return _round_lengths_up(self.squares)
+
+
+@dataclass(frozen=True, eq=False)
+class Axis:
+    """One side of pairs: a cell of a row, and its features, those of steps or of a category: see `feature_map.h`."""
+
+    cell: int
+    segment: Segment
+    has_reference: bool = False  #: whether there is one more category, without a feature
+
+    def __post_init__(self) -> None:
+        if self.segment.kind not in _AXIS_KINDS or (self.has_reference and self.segment.kind == "steps"):
+            raise ParameterError("an axis must be of steps or of a category, and only the latter has a reference")
+
+    @property
+    def levels(self) -> int:
+        """The number of different vectors of features."""
+        return self.segment.dims + (self.segment.kind == "steps" or self.has_reference)
+
+    def spread_weights(self, weights: Doubles) -> Doubles:
+        """Convert weights of features to weights of levels, along the last axis."""
+        slots = self.segment.spread_weights(weights)
+        return np.concatenate([slots[..., 1:], slots[..., : self.has_reference]], axis=-1)
+
+    def combine_levels(self, sums: Doubles) -> Doubles:
+        """Add up the features of the levels, each times its number in `sums`, along the last axis."""
+        first = sums[..., -1:] if self.has_reference else np.zeros_like(sums[..., :1])
+        return self.segment.combine_slots(np.concatenate([first, sums[..., : sums.shape[-1] - self.has_reference]], -1))
+
+    @property
+    def features(self) -> Doubles:
+        """The features of each level, of shape (levels, features)."""
+        return self.spread_weights(np.eye(self.segment.dims)).T
+
+    @cached_property
+    def squares(self) -> Doubles:
+        """The squared norm of the features of each level."""
+        segment = self.segment
+        return replace(self, segment=replace(segment, a=segment.a**2, b=segment.b**2)).spread_weights(
+            np.ones(segment.dims)
+        )
+
+
+@dataclass(frozen=True, eq=False)
+class PairSegment:
+    """The products of each feature of one axis and each of another, times a factor: see `feature_map.h`."""
+
+    first: Axis
+    second: Axis
+    factor: float
+
+    kind: ClassVar[Literal["pair"]] = "pair"
+    is_group: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        if not np.isfinite(self.factor):
+            raise ParameterError("the factor of a pair must be a finite number")
+
+    @property
+    def dims(self) -> int:
+        """The number of features."""
+        return self.first.segment.dims * self.second.segment.dims
+
+    @property
+    def slots(self) -> int:
+        """The number of slots: one for each two levels, after one for a missing value."""
+        return 1 + self.first.levels * self.second.levels
+
+    @property
+    def a(self) -> Doubles:
+        return np.zeros(self.dims)
+
+    b = a
+
+    @property
+    def places(self) -> Doubles:
+        return np.zeros(0)
+
+    def spread_weights(self, weights: Doubles) -> Doubles:
+        """Convert the weights of the features to weights of the slots: <w, x> for the features x of each slot."""
+        table = weights.reshape(*weights.shape[:-1], self.first.segment.dims, self.second.segment.dims)
+        spread = self.first.spread_weights(self.second.spread_weights(table).swapaxes(-1, -2)).swapaxes(-1, -2)
+        flat = self.factor * spread.reshape(*weights.shape[:-1], -1)
+        return np.concatenate([np.zeros_like(flat[..., :1]), flat], axis=-1)
+
+    def gather_sums(self, sums: Doubles) -> Doubles:
+        """Convert sums of the slots, in their units, to sums of the features, along the last axis."""
+        sums = (sums / np.where(self.units > 0, self.units, 1.0))[..., 1:]
+        table = sums.reshape(*sums.shape[:-1], self.first.levels, self.second.levels)
+        gathered = self.first.combine_levels(self.second.combine_levels(table).swapaxes(-1, -2)).swapaxes(-1, -2)
+        return self.factor * gathered.reshape(*sums.shape[:-1], -1)
+
+    @cached_property
+    def squares(self) -> Doubles:
+        """The squared norm of the features of each slot."""
+        return np.append(0.0, self.factor**2 * np.outer(self.first.squares, self.second.squares).ravel())
+
+    @cached_property
+    def units(self) -> Doubles:
+        """The norm of the features of each slot, rounded up to a power of two; 0 for no features."""
+        return _round_lengths_up(self.squares)
+
+
+def _round_lengths_up(squares: Doubles) -> Doubles:
+    """Return the roots of `squares`, rounded up to powers of two; 0 for 0."""
+    lengths = np.sqrt(squares)
+    fractions, exponents = np.frexp(lengths)
+    return np.where(lengths > 0, np.ldexp(1.0, exponents - (fractions == 0.5)), 0.0)
 
 
 def _compute_prefix_sums(numbers: Doubles) -> Doubles:
@@ -116,7 +233,7 @@ class FeatureMap:
 
     def __init__(
         self,
-        segments: Sequence[Segment],
+        segments: Sequence[Segment | PairSegment],
         *,
         label_reading: tuple[float, float] = (0.0, 1.0),
         row_weights: bool = False,
@@ -125,18 +242,28 @@ class FeatureMap:
         self.label_reading = label_reading  #: the centre and the factor of labels that are numbers
         self.row_weights = row_weights  #: whether the last cell is the weight of the row, from -1 to 1
         self.downweights = downweights  #: whether rows longer than 1 are downweighted, not shortened
-        self.segments: list[Segment] = []
+        self.segments: list[Segment | PairSegment] = []
         for segment in segments:
+            if isinstance(segment, PairSegment):
+                self.segments.append(segment)
+                continue
             if segment.kind == "steps" and (not self.segments or self.segments[-1].kind != "numbers"):
                 raise ParameterError("steps must follow the number that they are of")
-            if self.segments and self.segments[-1].kind == segment.kind and not segment.is_group:
-                last = self.segments.pop()
+            last = self.segments[-1] if self.segments else None
+            if isinstance(last, Segment) and last.kind == segment.kind and not segment.is_group:
+                self.segments.pop()
                 segment = Segment(last.kind, np.concatenate([last.a, segment.a]), np.concatenate([last.b, segment.b]))
             self.segments.append(segment)
-        self.cells = sum(len(part.a) if part.kind == "numbers" else part.kind == "category" for part in self.segments)
-        self.dims = sum(len(part.a) for part in self.segments)
-        self.dense = sum(len(part.a) for part in self.segments if not part.is_group)
+        self.pairs = [part for part in self.segments if isinstance(part, PairSegment)]
+        self.axes = [*dict.fromkeys(axis for pair in self.pairs for axis in (pair.first, pair.second))]
+        self.cells = sum(part.dims if part.kind == "numbers" else part.kind == "category" for part in self.segments)
+        self.dims = sum(part.dims for part in self.segments)
+        self.dense = sum(part.dims for part in self.segments if not part.is_group)
         self.slots = sum(part.slots for part in self.segments)
+        if len(self.axes) > MAX_AXES:
+            raise ParameterError(f"a feature map must have at most {MAX_AXES} axes of pairs, got {len(self.axes)}")
+        if not all(0 <= axis.cell < self.cells for axis in self.axes):
+            raise ParameterError(f"the cell of an axis must be one of the {self.cells} of a row")
         self.cells += row_weights
         if self.cells < 1 + row_weights:
             raise ParameterError("a feature map must have cells, got none")
@@ -145,14 +272,24 @@ class FeatureMap:
     def block(self) -> npt.NDArray[np.uint8]:
         """The feature map as bytes in the memory layout of C."""
         groups = [part for part in self.segments if part.is_group]
-        counts = [[_KINDS.index(part.kind), len(part.a)] for part in self.segments]
+        counts = [number for part in self.segments for number in (_KINDS.index(part.kind), part.dims)]
+        starts = [0, *accumulate(axis.segment.dims for axis in self.axes)]
+        for axis, start in zip(self.axes, starts[:-1], strict=True):
+            counts += [_AXIS_KINDS.index(axis.segment.kind), axis.cell, axis.segment.dims, axis.levels, start]
+        numbered = {axis: number for number, axis in enumerate(self.axes)}
+        counts += [numbered[axis] for pair in self.pairs for axis in (pair.first, pair.second)]
         numbers = [*(part.a for part in self.segments), *(part.b for part in self.segments)]
         numbers += [*(part.squares for part in groups), *(part.units for part in groups)]
         numbers += [part.places for part in self.segments]
-        size = 8 * (_HEADER_WORDS + 2 * len(counts) + sum(map(len, numbers)))
-        header = np.array([size, self.cells, self.dims, self.dense, self.slots, len(groups), len(counts)], np.uint64)
-        label, flags = np.array(self.label_reading), np.array([self.row_weights, self.downweights], np.uint64)
-        parts = [header, label, flags, np.array(counts, np.uint64).reshape(-1), np.concatenate(numbers)]
+        numbers += [*(axis.segment.a for axis in self.axes), *(axis.segment.b for axis in self.axes)]
+        for axis in self.axes:
+            numbers.append(axis.segment.places if axis.segment.kind == "steps" else np.zeros(axis.segment.dims))
+        numbers.append(np.array([pair.factor for pair in self.pairs]))
+        size = 8 * (_HEADER_WORDS + len(counts) + sum(map(len, numbers)))
+        header = [size, self.cells, self.dims, self.dense, self.slots, len(groups), len(self.segments)]
+        flags = [self.row_weights, self.downweights, len(self.axes), len(self.pairs), starts[-1]]
+        label, words = np.array(self.label_reading), np.array([*flags, *counts], np.uint64)
+        parts = [np.array(header, np.uint64), label, words, np.concatenate(numbers)]
         block = _allocate_aligned(size)
         block[:] = np.concatenate([part.view(np.uint8) for part in parts])
         return block
@@ -171,7 +308,7 @@ class FeatureMap:
 
     def spread_weights(self, weights: Doubles) -> Doubles:
         """Convert weights of features to weights of slots with the same <w, x>, along the last axis."""
-        cuts = [*accumulate(len(part.a) for part in self.segments)][:-1]
+        cuts = [*accumulate(part.dims for part in self.segments)][:-1]
         parts = [*zip(self.segments, np.split(weights, cuts, axis=-1), strict=True)]
         dense = [own for part, own in parts if not part.is_group]
         return np.concatenate([*dense, *(part.spread_weights(own) for part, own in parts if part.is_group)], axis=-1)
@@ -181,7 +318,7 @@ class FeatureMap:
         parts = self.split_slots(sums)
         return np.concatenate([part.gather_sums(own) if part.is_group else own for part, own in parts], axis=-1)
 
-    def split_slots(self, sums: Numbers) -> Iterator[tuple[Segment, Numbers]]:
+    def split_slots(self, sums: Numbers) -> Iterator[tuple[Segment | PairSegment, Numbers]]:
         """Yield each segment with the sums of its slots, along the last axis."""
         dense, group = 0, self.dense
         for part in self.segments:

@@ -10,7 +10,7 @@
 uint64_t feature_sums_bytes(uint64_t cells, const void *map)
 {
     const struct feature_map *r = map;
-    if (!sum_cells_fit(cells, r))
+    if (!sum_cells_fit(cells, r) || (r != NULL && r->pairs > 0)) /* features of a pair are not all as high */
         return 0;
     const uint64_t scratch = pad_count(feature_map_dense(r, cells)) + (r == NULL ? 0 : (r->groups + 1) / 2);
     return sizeof(struct feature_sums_state) + sizeof(double) * (2 * feature_map_slots(r, cells) + scratch) +

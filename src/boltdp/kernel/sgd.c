@@ -35,7 +35,8 @@ double sgd_exp2_256ths(double u)
  * rounding) that goes through at most dims additions, so |q - S| <= (dims+2)*u*S to first order, and with g =
  * (dims+16)*u, which is below 2^-28, safely  S*(1-g) <= q <= S*(1+g). (Squares that underflow add less than dims *
  * 2^-1074.) Where a feature map has the squares of a group of k features added up in advance, its terms go through at
- * most k + 2 additions there and then through one for each other number or group: dims + 4 in all.
+ * most k + 2 additions there and then through one for each other number or group: dims + 4 in all. A pair's k = k1*k2
+ * squares are a product of two such sums, and of its squared factor: at most k1 + k2 + 5 <= k + 6, dims + 6 in all.
  *
  * - q <= 1 - 4g: s = 1, and ||s*x||^2 = S <= (1-4g)/(1-g) < 1 - 2g, so ||s*x|| < 1 - g.
  * - else s is (1-2g)/sqrt(q) with at most four roundings, so ||s*x|| = s*sqrt(S) <= (1-2g)*(1+5u)/sqrt(1-g) < 1 - g.

@@ -33,6 +33,7 @@ def declare_schema(
     categories: Any = None,
     timestamps: Any = None,
     weight: Any = None,
+    pairs: Any = None,
 ) -> tuple[Schema, tuple[str, ...]]:
     """Make a schema from the arguments of a call; return it with the names of the unused columns. No row is read.
 
@@ -41,7 +42,8 @@ def declare_schema(
     enum type or constraints. Others are left out; without any bounds, categories and timestamps they raise an error. A
     pair of numbers as `bounds` is for all columns of numbers. The target is of the given kind. `of_target` are the
     arguments that declare it, such as `classes`; the bounds of a number may also be among `bounds`. By default it is
-    what the source declares. `weight` is as in a schema: the column and the bounds of the weights of rows.
+    what the source declares. `weight` and `pairs` are as in a schema: the column and the bounds of the weights of rows,
+    and pairs of columns.
     """
     of_rows = read_weight(weight)
     others = (label,) if of_rows is None else (label, of_rows.name)
@@ -90,7 +92,8 @@ def declare_schema(
     if target is None or not (features or parts) or (usable and nothing):
         missing = None if target is not None else kind
         raise _make_undeclared_error(columns, missing, label, [] if any(given.values()) else usable)
-    return Schema(target, (*features, *parts), weight=of_rows), tuple(undeclared)
+    made = Schema(target, (*features, *parts), weight=of_rows, pairs=() if pairs is None else pairs)
+    return made, tuple(undeclared)
 
 
 def declare_target(kind: type[Target], name: str, column: ColumnType, given: Mapping[str, Any]) -> Target | None:

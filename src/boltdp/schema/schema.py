@@ -5,8 +5,8 @@ features that `boltdp train --standardize private` found, or that are known from
 bounds and categories that `boltdp schema --epsilon` found.
 
 The features of an encoded row are the numeric columns, the categories, the parts of timestamps, the vectors, each in
-the order of declaration, and the intercept last. The steps of a number follow it: each is 1 from its place on, and 0
-below.
+the order of declaration, then the pairs of columns, and the intercept last. The steps of a number follow it: each is 1
+from its place on, and 0 below.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 from boltdp._files.inputs import read_text
 from boltdp._files.toml_writer import format_toml_key, format_toml_value
 from boltdp.encoding.declared_values import Value, check_integer, check_value_count
-from boltdp.encoding.plan import EncodingPlan
+from boltdp.encoding.plan import PAIR_WEIGHT, EncodingPlan, count_pair_features
 from boltdp.encoding.projection import Projection
 from boltdp.errors import BoltdpError, ParameterError, check_choice, check_number, describe_argument, show_value
 from boltdp.privacy.events.event import BudgetedEvent
@@ -46,6 +46,7 @@ from boltdp.schema.columns import (
     check_name,
     expand_range,
 )
+from boltdp.schema.pairs import check_pairs
 from boltdp.schema.target import MAX_CLASSES, TARGETS, Classes, Number, Target, read_target
 
 if sys.version_info >= (3, 11):
@@ -151,6 +152,7 @@ class Schema:
     person_id: str | None = None  #: the column that identifies persons, if the guarantee is about persons
     max_rows_per_person: int | None = None  #: g: at most this number of rows of each person are used
     weight: Numeric | None = None  #: the column with the weights of rows, from 0 to a largest one, which counts as 1
+    pairs: tuple[tuple[str, str], ...] = ()  #: columns whose features are multiplied: see `boltdp.schema.pairs`
     #: Features of an encoded row before projection, the intercept included.
     encoded_dims: int = field(init=False, repr=False, compare=False)
 
@@ -186,10 +188,11 @@ class Schema:
             raise ParameterError(f"intercept must be true or false, got {show_value(self.intercept)}")
         if self.clip_norm is not None:
             object.__setattr__(self, "clip_norm", check_positive(self.clip_norm, "clip_norm"))
-        encoded_dims = sum(column.encoding_rule.feature_count for column in columns) + self.intercept
+        features = sum(column.encoding_rule.feature_count for column in columns)
+        object.__setattr__(self, "pairs", check_pairs(self))
+        encoded_dims = features + self._count_pair_features() + self.intercept
         check_size(features=encoded_dims, classes=1)
         object.__setattr__(self, "encoded_dims", encoded_dims)
-        features = encoded_dims - self.intercept
         if self.standardization is not None and len(self.standardization.centers) != features:
             raise ParameterError(
                 f"the standardization must be of the {features} features without the intercept, "
@@ -239,6 +242,10 @@ class Schema:
         if self.projection is not None:
             raise ParameterError("a schema with a weight must have no projection, got both")
 
+    def _count_pair_features(self) -> int:
+        rules = [column.encoding_rule for column in self.columns]
+        return sum(count_pair_features(rules[one], rules[other]) for one, other in self.pair_positions)
+
     @property
     def label(self) -> str:
         """The column that a model predicts."""
@@ -279,12 +286,31 @@ class Schema:
         if self.projection is not None:
             return tuple(f"projected[{i}]" for i in range(self.projection.dims))
         names = [name for column in self.columns for name in column.feature_names]
+        for one, other in self.encoding.pair_sides:
+            names += [f"{first} & {second}" for first in one.feature_names for second in other.feature_names]
         return (*names, "intercept") if self.intercept else tuple(names)
 
     @property
+    def column_feature_count(self) -> int:
+        """The number of features of columns, without those of pairs and the intercept: those to standardize."""
+        return sum(column.encoding_rule.feature_count for column in self.columns)
+
+    @property
+    def pair_positions(self) -> tuple[tuple[int, int], ...]:
+        """The places among the columns of those of each pair."""
+        if not self.pairs:
+            return ()
+        places = {column.name: place for place, column in enumerate(self.columns)}
+        return tuple((places[one], places[other]) for one, other in self.pairs)
+
+    @property
     def largest_norm(self) -> float:
-        """The largest norm that an encoded row can have before it is divided by `row_norm`."""
-        return math.sqrt(sum(column.encoding_rule.squared_norm for column in self.columns) + self.intercept)
+        """The largest norm that an encoded row can have before it is divided by `row_norm`, if nothing is centred."""
+        squares = [column.encoding_rule.squared_norm for column in self.columns]
+        rules = [column.encoding_rule for column in self.columns]
+        for one, other in self.pair_positions:
+            squares.append(PAIR_WEIGHT**2 * rules[one].pair_squared_norm * rules[other].pair_squared_norm)
+        return math.sqrt(sum(squares) + self.intercept)
 
     @property
     def row_norm(self) -> float:
@@ -295,7 +321,7 @@ class Schema:
 
     @property
     def feature_clip_norm(self) -> float:
-        """The clip norm of the encoded features without the intercept, before any division."""
+        """The clip norm of the encoded features of columns, before any division."""
         longest, declared = math.sqrt(sum(column.encoding_rule.squared_norm for column in self.columns)), self.clip_norm
         if declared is None:
             return longest
@@ -326,14 +352,24 @@ class Schema:
     def encoding(self) -> EncodingPlan:
         """The plan by which cells become features: a rule per column, with centres and factors."""
         rules = tuple(column.encoding_rule for column in self.columns)
-        features, unit = self.encoded_dims - self.intercept, 1.0 / self.row_norm
+        features, unit = self.column_feature_count, 1.0 / self.row_norm
         centers, factors = np.zeros(features), np.full(features, unit)
         if self.standardization is not None:
             centers, factors = np.array(self.standardization.centers), unit / np.array(self.standardization.scales)
         label, constant = self.target.label_column.encoding_rule, self.intercept_value if self.intercept else None
         reading, weight = self.target.label_reading, None if self.weight is None else self.weight.encoding_rule
         return EncodingPlan(
-            label, rules, centers, factors, constant, self.projection, reading, weight, self.downweights
+            label,
+            rules,
+            centers,
+            factors,
+            constant,
+            self.projection,
+            reading,
+            weight,
+            self.downweights,
+            self.pair_positions,
+            PAIR_WEIGHT * unit,
         )
 
     @property
@@ -343,8 +379,8 @@ class Schema:
 
     @property
     def unscaled(self) -> Schema:
-        """The schema without scaling, projection and intercept; its features are those to standardize."""
-        return replace(self, clip_norm=1.0, intercept=False, projection=None, standardization=None)
+        """The schema without scaling, projection, pairs and intercept; its features are those to standardize."""
+        return replace(self, clip_norm=1.0, intercept=False, projection=None, standardization=None, pairs=())
 
     def to_dict(self) -> dict[str, Any]:
         """Return dictionaries and lists in the shape of the TOML file. The order of keys is the order of features."""
@@ -358,6 +394,7 @@ class Schema:
             "max_rows_per_person": self.max_rows_per_person,
             "intercept": self.intercept,
             "clip_norm": self.clip_norm,
+            "pairs": [[*pair] for pair in self.pairs] or None,
             "weight": self.weight and {"column": self.weight.name, "bounds": [self.weight.low, self.weight.high]},
             **{name: table or None for name, table in tables.items()},
             "projection": self.projection and {"dims": self.projection.dims, "seed": self.projection.seed},
@@ -395,6 +432,7 @@ class Schema:
             standardization=standardization,
             weight=read_weight(declared.get("weight")),
             spent=_read_spent(declared.get("spent")),
+            pairs=declared.get("pairs", ()),
             **{name: declared[name] for name in _PLAIN_KEYS if name in declared},
         )
 
@@ -451,7 +489,7 @@ class Schema:
 _TABLES = [kind.table for kind in COLUMN_KINDS]
 _PLAIN_KEYS = ("person_id", "max_rows_per_person", "intercept", "clip_norm")
 _TARGET_KEYS = (key for kind in TARGETS for key in (kind.key, *kind.other_keys))
-_KEYS = (*_TARGET_KEYS, *_PLAIN_KEYS, *_TABLES, "projection", "standardization", "weight", "spent")
+_KEYS = (*_TARGET_KEYS, *_PLAIN_KEYS, "pairs", *_TABLES, "projection", "standardization", "weight", "spent")
 _UNDECIDED = "the columns listed under [undecided] must each be declared in another table, or be dropped"
 _UNDECIDED_HINT = f"move the ones to use to {' or '.join(f'[{table}]' for table in _TABLES)} and delete [undecided]"
 

@@ -18,6 +18,7 @@ from boltdp.privacy.events.objective_perturbation import calibrate_objective_noi
 from boltdp.privacy.mechanisms import calibrate
 from boltdp.privacy.training_problem import Problem
 from boltdp.schema.curves import add_curves
+from boltdp.schema.pairs import add_pair_curves
 from boltdp.schema.schema import Schema, check_size
 from boltdp.settings import OPTIONS, Settings
 from boltdp.workflows.histograms import STEPS, add_provisional_curves, can_have_histograms, plan_histograms
@@ -165,6 +166,8 @@ def resolve_settings(settings: Settings, schema: Schema) -> Settings:
     check_standardization(schema)
     if settings.robust_errors and not settings.inference:
         raise ParameterError("robust_errors must be given with inference only: there are no standard errors")
+    if settings.inference and schema.pairs:
+        raise ParameterError("inference must be of a schema without pairs of columns: its intervals would not hold")
     settings = settings.resolve_class_weights(schema.target)
     whole, draft = settings.budget, schema.spent
     if whole is None or draft is None or draft.budget is None:
@@ -191,7 +194,7 @@ def choose_loss_by_noise(settings: Settings, schema: Schema, *, rows: int) -> Se
     choose = partial(schema.target.choose_default_loss, plain=False)
     if choose(noise=0.0) == choose(noise=math.inf):
         return settings
-    plain = add_curves(schema, settings.curves or 0)
+    plain = add_pair_curves(add_curves(schema, settings.curves or 0))
     noise = _compute_noise_per_row(settings.budget, plain, plan_standardization(settings, plain, rows=rows), rows=rows)
     loss, parameter = chosen = choose(noise=noise)
     return settings if chosen == choose() else replace(settings, loss=loss, loss_parameter=parameter)
@@ -256,12 +259,13 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
                 hint="a schema of about 1,500 numbers, or with bounds that have no number between them, has none",
             )
         curved = add_provisional_curves(schema, STEPS if settings.curves is None else settings.curves)
+        curved = add_pair_curves(curved)
         return curved, plan_standardization(settings, curved, rows=rows)
     budget, steps = settings.budget, settings.curves
     automatic = steps is None and settings.algorithm == "auto" and settings.standardize != "none" and rows > 1
     if automatic and budget is not None:
         steps = schema.target.choose_curve_steps(_count_curves(schema), settings.choose_loss(schema.target)[0])
-    curved = add_curves(schema, steps or 0)
+    curved, schema = add_pair_curves(add_curves(schema, steps or 0)), add_pair_curves(schema)
     standardization = plan_standardization(settings, curved, rows=rows)
     if not automatic or budget is None or curved == schema:
         return curved, standardization

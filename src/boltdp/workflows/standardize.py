@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from boltdp._array_types import Booleans, Integers
+from boltdp._array_types import Booleans, Doubles, Integers
 from boltdp.algorithms import choose_algorithm
 from boltdp.algorithms._base import check_row_count
-from boltdp.encoding.plan import STEP_HEIGHT
+from boltdp.encoding.plan import PAIR_WEIGHT, STEP_HEIGHT
 from boltdp.engines.prepared_rows import PreparedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_sums import FeatureSums
@@ -67,7 +67,7 @@ def plan_standardization(settings: Settings, schema: Schema, *, rows: int) -> Bu
         return None
     if schema.has_private_curves:
         return plan_histograms(settings, schema, rows=rows)
-    budget, features = settings.budget, schema.encoded_dims - schema.intercept
+    budget, features = settings.budget, schema.column_feature_count
     rows = max(rows, 1)  # the plan raises an error for 0 rows
     share: float | None = SHARES[0]
     if budget is not None:
@@ -116,7 +116,7 @@ def make_moments(schema: Schema, moments: Moments) -> NoisyMoments:
     """Return the event of the moments of the features of `schema`, without noise."""
     return NoisyMoments(
         moments=moments,
-        features=schema.encoded_dims - schema.intercept,
+        features=schema.column_feature_count,
         numbers=schema.numeric_feature_count,
         clip_norm=schema.feature_clip_norm,
         person_rows=schema.max_rows_per_person,
@@ -252,7 +252,8 @@ def derive_standardization(
         assert released.squared_norm is not None
         scales, longest = np.ones(len(centers)), min(schema.feature_clip_norm, math.sqrt(len(centers)))
         squared_norm = released.squared_norm - float(np.sum(centers * (2.0 * means - centers)))
-    norm = float(np.sqrt(np.clip(squared_norm, (MIN_NORM * longest) ** 2, len(centers))))
+    squared_norm = min(max(squared_norm, (MIN_NORM * longest) ** 2), len(centers))
+    norm = math.sqrt(squared_norm + _expect_pair_squares(schema, np.clip(centers, -1.0, 1.0)))
     downweights = inference_clip is not None
     clip, intercept = (inference_clip or CLIP_NORM), INFERENCE_INTERCEPT if downweights else INTERCEPT
     return Standardization(
@@ -263,6 +264,13 @@ def derive_standardization(
         source="private",
         downweights=downweights,
     )
+
+
+def _expect_pair_squares(schema: Schema, centers: Doubles) -> float:
+    """Return the expected squared norm of the features of pairs, if the columns of each are independent."""
+    centred = replace(schema.encoding, centers=centers)
+    variances = ((one.variances.sum(), other.variances.sum()) for one, other in centred.pair_sides)
+    return PAIR_WEIGHT**2 * sum(float(one * other) for one, other in variances)
 
 
 def _mask_numbers(schema: Schema) -> Booleans:
