@@ -37,7 +37,7 @@ from boltdp.schema.schema import Schema
 from boltdp.schema.target import Number
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
-from experiments import regression_rivals, rivals
+from experiments import regression_rivals, rivals, tree_rivals
 from experiments.datasets import BENCHMARKS
 from experiments.store import add_line, lines
 from experiments.tasks import Answer, Scores, Task, better, budget_of, halves, judged
@@ -134,6 +134,14 @@ WAYS: Mapping[str, Way] = {
         partial(rivals.explainable_boosting, learning_rate=0.06, wide=rivals.WIDE),
         _WITH_DELTA,
         "interpret",
+        many_classes=False,
+    ),
+    "privatree": Way(
+        partial(tree_rivals.permuted_tree, depth=4, levels=4, quantiles=0.0, error=0.01, smoothing=1.0), _PURE
+    ),
+    "dp-gbdt": Way(
+        partial(tree_rivals.boosted_trees, trees=300, depth=3, rate=0.3, reach=3.0, ridge=10.0, quantiles=0.05),
+        _WITH_DELTA,
         many_classes=False,
     ),
     "diffprivlib": Way(partial(rivals.diffprivlib_regression, strength=20.0), _PURE, "diffprivlib"),
