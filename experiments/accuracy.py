@@ -140,7 +140,7 @@ WAYS: Mapping[str, Way] = {
         partial(tree_rivals.permuted_tree, depth=4, levels=4, quantiles=0.0, error=0.01, smoothing=1.0), _PURE
     ),
     "dp-gbdt": Way(
-        partial(tree_rivals.boosted_trees, trees=300, depth=3, rate=0.3, reach=3.0, ridge=10.0, quantiles=0.05),
+        partial(tree_rivals.boosted_trees, trees=300, depth=4, rate=0.6, ridge=10.0, quantiles=0.05),
         _WITH_DELTA,
         many_classes=False,
     ),

@@ -79,14 +79,13 @@ GRIDS: Mapping[str, tuple[Rival, Sequence[str], Sequence[str], Mapping[str, Sequ
     "dp-gbdt": (
         tree_rivals.boosted_trees,
         APPROXIMATE,
-        ("adult",),
+        ("adult", "covtype"),
         {
-            "trees": (150, 300),
-            "depth": (3, 5),
+            "trees": (300,),
+            "depth": (3, 4, 5),
             "rate": (0.3, 0.6),
             "ridge": (3.0, 10.0),
-            "quantiles": (0.05, 0.15),
-            "reach": (3.0,),
+            "quantiles": (0.05,),
         },
     ),
     "adassp": (

@@ -13,6 +13,7 @@ from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
+from scipy.special import expit
 
 from boltdp._array_types import Doubles, Integers
 from boltdp.privacy.budget import Budget
@@ -229,7 +230,6 @@ def boosted_trees(
     trees: int,
     depth: int,
     rate: float,
-    reach: float,
     ridge: float,
     quantiles: float,
     bins: int = 16,
@@ -240,7 +240,7 @@ def boosted_trees(
     Splits are drawn at random: a column, then one of its bins, or half of its categories. Of each leaf the sums of the
     first and second derivatives of the logistic loss are released with Gaussian noise. The noisy counts of which the
     quantiles of numbers are made, for a share of the budget, and the sums of all trees are one Gaussian.
-    Scores are kept within `reach`, and the first trees have less noise, since the released leaves so far bound scores.
+    The first trees have less noise, since the steps that are released so far bound the scores of all possible rows.
 
     A leaf is a step -rate*g/(h + ridge*s), where s is the deviation of the noise of its sum.
     """
@@ -255,8 +255,8 @@ def boosted_trees(
         for nodes in (2**level for level in range(depth)):
             split = _draw_splits(columns, nodes, rng)
             inside, outside = split.send(trained, inside), split.send(tested, outside)
-        deviation = noise * reach_sensitivity(min(reach, bound))
-        sums = sum_derivatives(np.clip(scores, -reach, reach), labels, inside, 2**depth)
+        deviation = noise * reach_sensitivity(bound)
+        sums = sum_derivatives(scores, labels, inside, 2**depth)
         sums += rng.normal(0.0, deviation, sums.shape)
         steps = -rate * sums[0] / (np.maximum(sums[1] / _WEIGHT, 0.0) + ridge * deviation + 1.0)
         bound += float(np.abs(steps).max())
@@ -267,7 +267,7 @@ def boosted_trees(
 
 def sum_derivatives(scores: Doubles, labels: Integers, leaves: Places, count: int) -> Doubles:
     """Return for each leaf the sums of g and 2h, the derivatives of the logistic loss of the rows."""
-    odds = 1.0 / (1.0 + np.exp(-scores))
+    odds = expit(scores)
     leaves = leaves.astype(np.int64)
     return np.stack(
         [
