@@ -37,7 +37,7 @@ from boltdp.schema.schema import Schema
 from boltdp.schema.target import Number
 from boltdp.settings import Settings
 from boltdp.workflows.train import train
-from experiments import regression_rivals, rivals
+from experiments import regression_rivals, rivals, tree_rivals
 from experiments.datasets import BENCHMARKS
 from experiments.store import add_line, lines
 from experiments.tasks import Answer, Scores, Task, better, budget_of, halves, judged
@@ -120,6 +120,12 @@ def _clipped(task: Task, budget: Budget, rng: np.random.Generator) -> Answer:
     return rivals.clipped_gradient_descent(task, budget, rng, clip=clip, length=length)
 
 
+def _boosted(task: Task, budget: Budget, rng: np.random.Generator) -> Answer:
+    # By training rows of Adult, and by those of Covertype and Adult together where there are more of them.
+    depth, rate = (4, 0.6) if task.rows > 100_000 else (3, 0.3)
+    return tree_rivals.boosted_trees(task, budget, rng, trees=300, depth=depth, rate=rate, ridge=10.0, quantiles=0.05)
+
+
 _WITH_DELTA, _PURE = ("approximate",), ("pure",)
 _NUMBER, _ANY = ("number",), ("classes", "number")
 #: The order is that in which they are run and shown.
@@ -136,6 +142,10 @@ WAYS: Mapping[str, Way] = {
         "interpret",
         many_classes=False,
     ),
+    "privatree": Way(
+        partial(tree_rivals.permuted_tree, depth=4, levels=4, quantiles=0.0, error=0.01, smoothing=1.0), _PURE
+    ),
+    "dp-gbdt": Way(_boosted, _WITH_DELTA, many_classes=False),
     "diffprivlib": Way(partial(rivals.diffprivlib_regression, strength=20.0), _PURE, "diffprivlib"),
     "dpsgd": Way(partial(rivals.white_box, algorithm="dpsgd", batches=200, passes=30, stretch=3.0), _WITH_DELTA),
     "scs13": Way(partial(rivals.white_box, algorithm="scs13", batches=1, passes=10, stretch=10.0)),

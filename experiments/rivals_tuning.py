@@ -20,7 +20,7 @@ from typing import Any
 import numpy as np
 from threadpoolctl import threadpool_limits
 
-from experiments import regression_rivals, rivals
+from experiments import regression_rivals, rivals, tree_rivals
 from experiments.rivals import Rival
 from experiments.tasks import Scores, Task, budget_of, judged
 
@@ -64,6 +64,30 @@ GRIDS: Mapping[str, tuple[Rival, Sequence[str], Sequence[str], Mapping[str, Sequ
         {"algorithm": ("bst14",), **_SAMPLED, "radius": (None, 30.0)},
     ),
     "scs13": (rivals.white_box, BOTH, ("adult", "covtype"), {"algorithm": ("scs13",), **_PERMUTED}),
+    "privatree": (
+        tree_rivals.permuted_tree,
+        PURE,
+        ("adult",),
+        {
+            "depth": (3, 4, 5, 6),
+            "levels": (3, 4),
+            "quantiles": (0.0, 0.05),
+            "error": (0.01, 0.03),
+            "smoothing": (1.0, 3.0),
+        },
+    ),
+    "dp-gbdt": (
+        tree_rivals.boosted_trees,
+        APPROXIMATE,
+        ("adult", "covtype"),
+        {
+            "trees": (300,),
+            "depth": (3, 4, 5),
+            "rate": (0.3, 0.6),
+            "ridge": (3.0, 10.0),
+            "quantiles": (0.05,),
+        },
+    ),
     "adassp": (
         regression_rivals.sufficient_statistics,
         BOTH,
