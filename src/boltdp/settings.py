@@ -21,6 +21,7 @@ Multiclass = Literal["multinomial", "one-vs-all"]
 ScheduleName = Literal["auto", "constant", "decreasing", "square-root", "strongly-convex", "strongly-convex-constant"]
 Standardize = Literal["auto", "none", "private"]
 StandardizeMoments = Literal["auto", "mean", "squares", "histograms"]
+Interactions = Literal["auto", "none", "numbers"]
 Group = Literal["Privacy", "Model", "Algorithm", "Standardizing", "Research and tests"]
 
 
@@ -168,6 +169,11 @@ class Settings:
         default_text="as many as public numbers allow, if the algorithm is auto",
         metavar="STEPS",
         parameter="",
+    )
+    interactions: Interactions = _model(
+        "Pairs of columns beside those of the schema. numbers: each two numbers with curves; auto: these, if they are "
+        "few and there is little noise.",
+        default="auto",
     )
     standardize: Standardize = _standardizing(
         "private: centre the features by noisy moments of all rows; auto: where that pays.", default="auto"

@@ -21,12 +21,12 @@ from boltdp.privacy.budget import Budget
 from boltdp.privacy.certificate import OVERSPENT, Certificate, CertificateError, certify, verify
 from boltdp.privacy.events.event import NOISELESS, BudgetedEvent, NoiselessTraining, SelfComposition
 from boltdp.privacy.events.objective_perturbation import (
-    MAX_NOISE,
     MIN_STEP,
     ObjectivePerturbation,
     bound_gradient_rounding,
     bound_grid_error,
     bound_minimiser_delta,
+    bound_noise_norm,
     bound_volume_term,
     calibrate_gaussian_term,
     calibrate_objective_noise,
@@ -329,7 +329,7 @@ def test_smallest_regularization_needs_no_step_that_is_too_short(loss: Loss, noi
         return
     for factor in (1.0, 3.0, 1e9, 1e18):
         chosen = factor * least
-        steepest = loss.lipschitz + (0.0 if noise is None else MAX_NOISE * noise.expected_norm / 10)
+        steepest = loss.lipschitz + bound_noise_norm(noise) / 10
         kappa = (loss.smoothness + chosen) / chosen
         shortest = chosen / (10 * loss.lipschitz * math.sqrt(kappa) * steepest) / 2
         assert shortest >= MIN_STEP * (1 - 1e-9)

@@ -239,10 +239,11 @@ def choose_settings(settings: Settings, schema: Schema, *, rows: int) -> Setting
         return settings
     chosen = choose_histograms(settings, schema, rows=rows)
     if chosen.standardize_moments == "histograms" and settings.delta:
-        return replace(chosen, algorithm="noisy-gd", loss="logistic", curves=None)
+        loss = "logistic" if len(schema.classes) == 2 else settings.loss
+        return replace(chosen, algorithm="noisy-gd", loss=loss, curves=None, interactions=settings.interactions)
     standardize = plan_standardization(settings, schema, rows=rows) is not None
-    (loss, _), budget = settings.choose_loss(schema.target), settings.budget
-    algorithm = next(one for one in ALGORITHMS.values() if one.fixed_scans and one.fits(settings, loss, budget))
+    fitted, budget = settings.choose_loss(schema.target)[0], settings.budget
+    algorithm = next(one for one in ALGORITHMS.values() if one.fixed_scans and one.fits(settings, fitted, budget))
     return replace(settings, algorithm=algorithm.name, standardize="private" if standardize else "none")
 
 

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import combinations
 
 from boltdp.algorithms import Algorithm, choose_algorithm, get_algorithm
 from boltdp.errors import ParameterError
@@ -17,8 +18,9 @@ from boltdp.privacy.events.noisy_counts import NoisyHistograms
 from boltdp.privacy.events.objective_perturbation import calibrate_objective_noise
 from boltdp.privacy.mechanisms import calibrate
 from boltdp.privacy.training_problem import Problem
+from boltdp.schema.columns import Numeric
 from boltdp.schema.curves import add_curves
-from boltdp.schema.pairs import add_pair_curves
+from boltdp.schema.pairs import add_pair_curves, add_pairs
 from boltdp.schema.schema import Schema, check_size
 from boltdp.settings import OPTIONS, Settings
 from boltdp.workflows.histograms import STEPS, add_provisional_curves, can_have_histograms, plan_histograms
@@ -35,6 +37,8 @@ DETAILED_STEPS, REDUCED_STEPS = 16, 4
 MAX_DETAILED_STEPS_NOISE, MAX_REDUCED_STEPS_NOISE = 0.003, 0.012
 #: The largest noise of the mean of a feature for the latter.
 MAX_MEAN_NOISE = 0.13
+#: The largest number of interactions that "auto" adds, as each costs time in every scan; and the largest noise per row.
+MAX_AUTO_INTERACTIONS, MAX_INTERACTIONS_NOISE = 64, 0.001
 #: "auto" chooses histograms only where these settings have their defaults.
 AUTO_SETTINGS = (
     "algorithm",
@@ -166,7 +170,7 @@ def resolve_settings(settings: Settings, schema: Schema) -> Settings:
     check_standardization(schema)
     if settings.robust_errors and not settings.inference:
         raise ParameterError("robust_errors must be given with inference only: there are no standard errors")
-    if settings.inference and schema.pairs:
+    if settings.inference and (schema.pairs or settings.interactions == "numbers"):
         raise ParameterError("inference must be of a schema without pairs of columns: its intervals would not hold")
     settings = settings.resolve_class_weights(schema.target)
     whole, draft = settings.budget, schema.spent
@@ -203,21 +207,24 @@ def choose_loss_by_noise(settings: Settings, schema: Schema, *, rows: int) -> Se
 def choose_histograms(settings: Settings, schema: Schema, *, rows: int) -> Settings:
     """Return the settings with histograms, and the algorithm and curves beside them, where "auto" chooses them.
 
-    They are for two classes and columns that can be counted. With a delta "auto" always chooses them, with noisy
-    gradient descent unless there is little noise; without one only with little noise, or where many columns would leave
-    each with few steps. docs/accuracy.md has the measurements, and the cells in which they are worse.
+    They are for classes and columns that can be counted. With a delta "auto" always chooses them, with noisy gradient
+    descent unless there is little noise; without one only for two classes, with little noise, or where many columns
+    would leave each with few steps. With little noise few numbers have interactions, too. docs/accuracy.md has the
+    measurements, and the cells in which they are worse.
     """
     budget, target, (loss, models) = settings.budget, schema.target, settings.choose_loss(schema.target)
     changed = [name for name in AUTO_SETTINGS if getattr(settings, name) != OPTIONS[name].default]
     columns = _count_curves(schema)
-    classes = loss.target == "classes" and models == loss.vector_count == 1
-    if budget is None or changed or settings.given_names or settings.inference or not classes or rows < 2:
+    if budget is None or changed or settings.given_names or settings.inference or loss.target != "classes" or rows < 2:
         return settings
-    if not (can_have_histograms(schema) and target.choose_curve_steps(columns, loss)):
+    if models > 1 or not (can_have_histograms(schema) and target.choose_curve_steps(columns, loss)):
         return settings
-    noise, _ = _try_histograms(replace(settings, curves=DETAILED_STEPS), schema, rows=rows)
+    if loss.vector_count > 1:
+        return replace(settings, standardize_moments="histograms") if budget.delta else settings
+    detailed = replace(settings, standardize_moments="histograms", curves=DETAILED_STEPS)
+    noise, _ = _try_histograms(detailed, schema, rows=rows)
     if noise <= MAX_DETAILED_STEPS_NOISE:
-        return replace(settings, standardize_moments="histograms", curves=DETAILED_STEPS)
+        return _choose_interactions(detailed, schema, rows=rows)
     if budget.delta:
         return replace(settings, standardize_moments="histograms", algorithm="noisy-gd", loss="logistic")
     noise, spread = _try_histograms(replace(settings, curves=REDUCED_STEPS), schema, rows=rows)
@@ -225,6 +232,26 @@ def choose_histograms(settings: Settings, schema: Schema, *, rows: int) -> Setti
     if few and noise <= MAX_REDUCED_STEPS_NOISE and spread <= MAX_MEAN_NOISE:
         return replace(settings, standardize_moments="histograms", curves=REDUCED_STEPS)
     return settings
+
+
+def _choose_interactions(settings: Settings, schema: Schema, *, rows: int) -> Settings:
+    """Return settings of histograms with interactions of all numbers, if "auto" chooses them."""
+    if settings.interactions != "auto" or schema.pairs or schema.is_monotone:
+        return settings
+    paired = replace(settings, interactions="numbers")
+    pairs = len(_add_interactions(paired, add_provisional_curves(schema)).pairs)
+    if not 0 < pairs <= MAX_AUTO_INTERACTIONS:
+        return settings
+    noise, _ = _try_histograms(paired, schema, rows=rows)
+    return paired if noise <= MAX_INTERACTIONS_NOISE else settings
+
+
+def _add_interactions(settings: Settings, schema: Schema) -> Schema:
+    """Return a schema with curves with the pairs of columns that the settings ask for."""
+    if settings.interactions != "numbers":
+        return schema
+    curved = [column.name for column in schema.columns if isinstance(column, Numeric) and column.curve]
+    return add_pairs(schema, [*combinations(curved, 2)])
 
 
 def _count_curves(schema: Schema) -> int:
@@ -236,7 +263,7 @@ def _try_histograms(settings: Settings, schema: Schema, *, rows: int) -> tuple[f
     """Return the noise per row of a training with histograms, and that of the mean of a feature."""
     assert settings.budget is not None
     assert settings.curves is not None
-    curved = add_provisional_curves(schema, settings.curves)
+    curved = _add_interactions(settings, add_provisional_curves(schema, settings.curves))
     event = plan_histograms(settings, curved, rows=rows)
     assert isinstance(event.event, NoisyHistograms)
     left, changed = subtract_gaussian(settings.budget, event), schema.max_rows_per_person or 1
@@ -259,13 +286,14 @@ def add_auto_curves(settings: Settings, schema: Schema, *, rows: int) -> tuple[S
                 hint="a schema of about 1,500 numbers, or with bounds that have no number between them, has none",
             )
         curved = add_provisional_curves(schema, STEPS if settings.curves is None else settings.curves)
-        curved = add_pair_curves(curved)
+        curved = add_pair_curves(_add_interactions(settings, curved))
         return curved, plan_standardization(settings, curved, rows=rows)
     budget, steps = settings.budget, settings.curves
     automatic = steps is None and settings.algorithm == "auto" and settings.standardize != "none" and rows > 1
     if automatic and budget is not None:
         steps = schema.target.choose_curve_steps(_count_curves(schema), settings.choose_loss(schema.target)[0])
-    curved, schema = add_pair_curves(add_curves(schema, steps or 0)), add_pair_curves(schema)
+    curved = add_pair_curves(_add_interactions(settings, add_curves(schema, steps or 0)))
+    schema = add_pair_curves(_add_interactions(settings, schema))
     standardization = plan_standardization(settings, curved, rows=rows)
     if not automatic or budget is None or curved == schema:
         return curved, standardization

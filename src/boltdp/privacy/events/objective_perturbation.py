@@ -45,8 +45,8 @@ STOPPING_GRADIENT = 2.0**-20
 SUM_GRID = 2.0**-50
 #: The maximum number of rows: sums of more rows would not be exact.
 MAX_SUMMED = 2**33
-#: The norm of q exceeds this many times its mean with a probability below 10^-20, in any number of dimensions.
-MAX_NOISE = 64.0
+#: The logarithm of the inverse of a probability below 10^-20, with which q may be longer than is assumed.
+RARE = 46.1
 #: The largest norm of a row that is downweighted, not shortened; that of standardized rows is smaller.
 MAX_DOWNWEIGHTED_NORM = 256.0
 #: The largest norm of the released weights that the penalty may be centred at, and the largest loss of a row there.
@@ -212,7 +212,7 @@ def find_min_solvable_regularization(problem: Problem, noise: Mechanism | None) 
     loss, simplex = problem.loss, problem.loss.simplex
     if simplex.kink_curvature is not None:
         return loss.smoothness * MIN_KINK_RATIO * (problem.dims + 6.0 + 6.0 * math.sqrt(loss.vector_count))
-    longest = 0.0 if noise is None else MAX_NOISE * noise.expected_norm
+    longest = bound_noise_norm(noise)
     # How fast the curvature along a row changes, relative to itself, grows with the norm of the row.
     change = math.sqrt(simplex.edge_squared) * (MAX_DOWNWEIGHTED_NORM if problem.downweighted else 1.0)
     center = problem.regularization * MAX_CENTER if problem.downweighted else 0.0
@@ -384,6 +384,17 @@ def bound_grid_error(noise: Mechanism | None) -> float:
     return math.sqrt(noise.dimensions) * math.ldexp(1.0, -noise.grid_exponent - 1) * (1.0 + 8 * UNIT)
 
 
+def bound_noise_norm(noise: Mechanism | None) -> float:
+    """Return a norm that the noise exceeds with a probability below 10^-20; 0 without noise.
+
+    Proof: objective_perturbation.md 6
+    """
+    if noise is None:
+        return 0.0
+    share = RARE / noise.dimensions
+    return (1.0 + math.sqrt(2.0 * share) + share) * noise.expected_norm
+
+
 def choose_gradient_tolerance(problem: Problem, noise: Mechanism | None) -> float:
     """Return tau, the norm of the gradient of the noisy objective F at which the solver stops.
 
@@ -391,7 +402,7 @@ def choose_gradient_tolerance(problem: Problem, noise: Mechanism | None) -> floa
 
     Proof: objective_perturbation.md 4, 5
     """
-    longest = 0.0 if noise is None else MAX_NOISE * noise.expected_norm
+    longest = bound_noise_norm(noise)
     strength = problem.rows * problem.regularization
     # The penalty of a downweighted problem may be centred at other weights than 0.
     center, loss = 0.0, problem.loss.loss_at_zero
