@@ -7,6 +7,7 @@
 #include "columns_to_cells.h"
 #include "executor/spi.h"
 #include "losses.h"
+#include "row_projection.h"
 #include "sgd.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
