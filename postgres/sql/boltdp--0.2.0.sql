@@ -153,6 +153,8 @@ CREATE TABLE boltdp.models (
 	places double precision[],                -- and of all of them, end to end, where they are,
 	absent double precision[],                -- what the feature is below
 	present double precision[],               -- and from there on
+	feature_map bytea,                        -- if columns are in pairs: from cells to features, as the kernel has it; instead
+	                                          -- of middle, factor, intercept and steps
 	unusable_labels double precision,         -- the noisy number of rows whose label was missing or not declared
 	coefficients json,                        -- with standard errors and intervals, if it was trained for inference
 	granted_to regrole[]                      -- roles that it is for; NULL: everybody
@@ -345,7 +347,8 @@ BEGIN
 	RETURN boltdp.is_worker();
 END$body$;
 GRANT SELECT (name, private, loss, classes, numbers, weights, low, high, middle, factor, intercept, projection, schema, certificate,
-	stored, cut, parameter, steps, places, absent, present, unusable_labels, coefficients, granted_to) ON boltdp.models TO PUBLIC;
+	stored, cut, parameter, slope_norms, steps, places, absent, present, feature_map, unusable_labels, coefficients, granted_to)
+	ON boltdp.models TO PUBLIC;
 ALTER TABLE boltdp.models ENABLE ROW LEVEL SECURITY;
 CREATE POLICY readers ON boltdp.models FOR SELECT USING (boltdp.may_read(granted_to, stored));
 -- Names with a slash are for the worker: nobody else may take the one that somebody's next model will have.

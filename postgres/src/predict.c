@@ -7,6 +7,8 @@
 #include "columns_to_cells.h"
 #include "executor/spi.h"
 #include "losses.h"
+#include "row_projection.h"
+#include "sgd.h"
 #include "utils/builtins.h"
 #include "utils/memutils.h"
 #include "utils/snapmgr.h"
@@ -54,6 +56,8 @@ typedef struct Model
 	float8	   *absent;			/* what the feature is below its place */
 	float8	   *present;		/* and from there on */
 	int			n_steps;		/* of all numbers */
+	struct feature_map *map;	/* if columns are in pairs: from cells to all features; or NULL */
+	float4	   *cells;			/* scratch: a packed row that the map reads, its label first */
 	bool		has_intercept;
 	float8		intercept;
 	float8	   *projection;		/* encoded features x dims; or NULL */
@@ -77,7 +81,7 @@ static const struct
 	{"high", FLOAT8ARRAYOID}, {"middle", FLOAT8ARRAYOID}, {"factor", FLOAT8ARRAYOID}, {"cut", FLOAT8OID},
 	{"parameter", FLOAT8OID}, {"intercept", FLOAT8OID}, {"projection", FLOAT8ARRAYOID}, {"steps", INT4ARRAYOID},
 	{"places", FLOAT8ARRAYOID}, {"absent", FLOAT8ARRAYOID}, {"present", FLOAT8ARRAYOID}, {"numbers", FLOAT8ARRAYOID},
-	{"slope_norms", FLOAT8ARRAYOID}
+	{"slope_norms", FLOAT8ARRAYOID}, {"feature_map", BYTEAOID}
 };
 
 #define CUT 7
@@ -87,6 +91,7 @@ static const struct
 #define STEPS 11
 #define NUMBERS 15
 #define SLOPE_NORMS 16
+#define FEATURE_MAP 17
 
 /* Places of a target that is a number. */
 enum {TARGET_LOW, TARGET_HIGH, TARGET_CENTER, TARGET_SCALE, TARGET_PARTS};
@@ -140,6 +145,25 @@ ReadSteps(Model *model, const Datum *cells)
 		total += model->steps[i];
 	}
 	CheckFits(total == model->n_steps);
+}
+
+/* The map of a model with pairs of columns: it must be sound, and fit the numbers and the weights. */
+static void
+ReadMap(Model *model, Datum cell)
+{
+	bytea	   *stored = DatumGetByteaPP(cell);
+	Size		bytes = VARSIZE_ANY_EXHDR(stored);
+	struct feature_map *map = palloc(bytes);	/* aligned, as the bytes of a row are not */
+	uint64		inputs = 0;
+
+	memcpy(map, VARDATA_ANY(stored), bytes);
+	CheckFits(feature_map_check(map, bytes) == SGD_OK && feature_map_is_finite(map));
+	for (uint64 s = 0; s < map->segments; s++)
+		if (map->parts[s].kind == SEGMENT_NUMBERS || map->parts[s].kind == SEGMENT_CATEGORY)
+			inputs += map->parts[s].count;
+	CheckFits(inputs == (uint64) model->inputs && map->dims == (uint64) model->dims);
+	model->map = map;
+	model->cells = palloc0((1 + map->cells) * sizeof(float4));
 }
 
 /* From how a number of the data is centred and scaled to how the cell is that training made of it. */
@@ -224,7 +248,14 @@ BuildModel(const char *name, HeapTuple tuple, TupleDesc columns)
 	model->features = palloc((model->inputs + 1) * sizeof(float8));
 	model->row = palloc0((model->encoded + 1) * sizeof(float8));
 	model->x = model->row;
-	if (!nulls[PROJECTION])
+	if (!nulls[FEATURE_MAP])
+	{
+		CheckFits(nulls[PROJECTION]);
+		ReadMap(model, cells[FEATURE_MAP]);
+		model->features = palloc((1 + model->dims) * sizeof(float8));
+		model->x = model->features + 1;
+	}
+	else if (!nulls[PROJECTION])
 	{
 		model->projection = CopyNumbers(cells[PROJECTION], 2, dims);
 		CheckFits(dims[0] == model->encoded && dims[1] == model->dims);
@@ -311,6 +342,68 @@ EncodeSteps(const Model *model, const float8 *numbers, const float8 *features, f
 	}
 }
 
+/* Which category is above 0 among these numbers: their count if none is, and -1 if one of them is missing. */
+static float4
+FindCategory(const float8 *numbers, int count)
+{
+	int			found = count;
+
+	for (int i = count - 1; i >= 0; i--)
+	{
+		if (isnan(numbers[i]))
+			return -1;
+		found = numbers[i] > 0 ? i : found;
+	}
+	return found;
+}
+
+/* Read the features of a model with pairs of columns as training does: from the cells of a packed row. */
+static void
+ReadFeatures(Model *model)
+{
+	const struct feature_map *map = model->map;
+	float4	   *cell = model->cells + 1;
+	int			i = 0;
+
+	for (uint64 s = 0; s < map->segments; s++)
+	{
+		int			count = map->parts[s].count;
+
+		if (map->parts[s].kind == SEGMENT_NUMBERS)
+			for (int end = i + count; i < end; i++)
+				*cell++ = encoding_number_cell(model->numbers[i], model->low[i], model->high[i], model->middle[i], model->half[i]);
+		else if (map->parts[s].kind == SEGMENT_CATEGORY)
+		{
+			*cell++ = FindCategory(model->numbers + i, count);
+			i += count;
+		}
+	}
+	feature_map_features(map, model->cells, 1, model->features);
+}
+
+/* Encode numbers and steps as training did, and project them if it has to be. */
+static void
+MakeFeatures(Model *model)
+{
+	if (model->steps == NULL)
+		EncodeNumbers(model, model->numbers, model->row);
+	else
+	{
+		EncodeNumbers(model, model->numbers, model->features);
+		EncodeSteps(model, model->numbers, model->features, model->row);
+	}
+	if (model->has_intercept)
+		model->row[model->encoded - 1] = model->intercept;
+	if (model->projection != NULL)
+	{
+		for (int i = 0; i < model->encoded; i++)
+			model->packed[1 + i] = (float4) model->row[i];
+		project_features(model->packed, 1, model->encoded, model->projection, model->dims, model->projected);
+		for (int i = 0; i < model->dims; i++)
+			model->x[i] = model->projected[1 + i];
+	}
+}
+
 /* <a, x>: four sums, so that none waits for the last addition. */
 static float8
 Product(const float8 *a, const float8 *x, int n)
@@ -378,23 +471,10 @@ Score(Model *model, Datum datum)
 				(errcode(ERRCODE_ARRAY_SUBSCRIPT_ERROR),
 				 errmsg("x must have one dimension and %d numbers, got %d and %d", model->inputs, x.ndim, x.count)));
 	ReadNumbers(&x, model->numbers);
-	if (model->steps == NULL)
-		EncodeNumbers(model, model->numbers, model->row);
+	if (model->map != NULL)
+		ReadFeatures(model);
 	else
-	{
-		EncodeNumbers(model, model->numbers, model->features);
-		EncodeSteps(model, model->numbers, model->features, model->row);
-	}
-	if (model->has_intercept)
-		model->row[model->encoded - 1] = model->intercept;
-	if (model->projection != NULL)
-	{
-		for (int i = 0; i < model->encoded; i++)
-			model->packed[1 + i] = (float4) model->row[i];
-		project_features(model->packed, 1, model->encoded, model->projection, model->dims, model->projected);
-		for (int i = 0; i < model->dims; i++)
-			model->x[i] = model->projected[1 + i];
-	}
+		MakeFeatures(model);
 	square = Product(model->x, model->x, model->dims);
 	scale = square > 1 ? 1 / sqrt(square) : 1;
 	for (int k = 0; k < model->vectors; k++)

@@ -399,9 +399,7 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
 
 @pytest.mark.parametrize("count", [3, 12])
 @pytest.mark.parametrize("classes", [(0, 1), ("a", "b", "c")])
-def test_pairs_of_columns_are_in_the_sql_and_refused_by_the_table(
-    server: Server, admin: psycopg.Connection, classes: tuple[Any, ...], count: int
-) -> None:
+def test_pairs_of_columns_are_in_the_sql(admin: psycopg.Connection, classes: tuple[Any, ...], count: int) -> None:
     rows, schema = make_paired_rows(), make_paired_schema(classes, count)
     admin.execute(
         "CREATE TEMP TABLE paired (id int, sides float8, number real, x int, cell text, kind float8, moment text)"
@@ -415,8 +413,6 @@ def test_pairs_of_columns_are_in_the_sql_and_refused_by_the_table(
         found = admin.execute(f"SELECT {write_scoring_expression(model, 'postgres')} FROM paired ORDER BY id".encode())
         assert [one for (one,) in found.fetchall()] == expected
         assert len(set(expected)) == len(classes)
-    with pytest.raises(ModelStoreError, match=r"^a model with pairs of columns must be predicted from by its SQL: "):
-        store_model(server.uri, "paired", model)
 
 
 def test_texts_that_are_declared_numbers_are_scored_as_predict_reads_them(admin: psycopg.Connection) -> None:

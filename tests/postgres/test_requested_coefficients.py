@@ -160,19 +160,17 @@ def test_what_has_no_coefficients_is_refused_by_public_facts_and_costs_nothing(d
     assert desk.spent() == 0.0
 
 
-def test_requests_on_a_schema_with_pairs_are_refused_and_cost_nothing(desk: Desk) -> None:
-    """boltdp.predict, which all requested models must be fit for, has no pairs of columns."""
-    declared = (
+def test_coefficients_of_a_schema_with_pairs_are_refused_and_cost_nothing(desk: Desk) -> None:
+    """Intervals would not hold: of columns without pairs, which is what remains of the schema, they do."""
+    schema = (
         '{"label": "outcome", "classes": [false, true], "numeric": {"age": [0, 120]},'
-        ' "categorical": {"sex": ["F", "M"]}'
+        ' "categorical": {"sex": ["F", "M"]}, "pairs": [["age", "sex"]]}'
     )
-    for pairs, expected in ((', "pairs": [["age", "sex"]]', "refused"), ("", "done")):
-        desk.ask("hospital", ALLOW_SCHEMA.replace("{age}", "{age,sex}"), [declared + pairs + "}"])
-        desk.request(columns=["age", "sex"], epsilon=5.0)
+    desk.ask("hospital", ALLOW_SCHEMA.replace("{age}", "{age,sex}"), [schema])
+    for columns, state, reason in ((["age", "sex"], "refused", REASONS["not possible"]), (["age"], "done", None)):
+        number = desk.request(**{**ASKED, "columns": columns})
         desk.serve()
-        *_, last = desk.ask("postgres", "SELECT state, reason FROM boltdp.requests ORDER BY number")
-        assert last["state"] == expected
-        assert (last["reason"] == REASONS["not possible"]) == (expected == "refused")
+        assert (desk.kept(number)["state"], desk.kept(number)["reason"]) == (state, reason)
     assert desk.spent() == pytest.approx(5.0)
 
 

@@ -62,11 +62,6 @@ def quote_literal(text: str) -> str:
 def make_model_row(name: str, model: Model) -> dict[str, Any]:
     """Make the row of the table `boltdp.models` for a model, by column name."""
     schema, (plan, weights) = model.schema, model.scoring
-    if schema.pairs:
-        raise ModelStoreError(
-            "a model with pairs of columns must be predicted from by its SQL: boltdp.predict cannot read them",
-            hint="`boltdp sql` writes an expression of it",
-        )
     matrix, parameter = schema.encoding.projection_matrix, model.certificate.problem.loss.parameter
     unit, scaling = _choose_unit(schema), _make_input_scaling(plan)
     return {
@@ -82,6 +77,7 @@ def make_model_row(name: str, model: Model) -> dict[str, Any]:
         "slope_norms": [*model.slope_norms] or None,
         "intercept": None if plan.constant is None else plan.constant * unit,
         "projection": None if matrix is None else matrix.tolist(),
+        "feature_map": plan.unprojected_map.block.tobytes() if schema.pairs else None,
         "schema": json.dumps(schema.to_dict()),
         "certificate": json.dumps(model.certificate.to_dict(), allow_nan=False),
         "unusable_labels": model.unusable_labels,

@@ -216,11 +216,11 @@ class Allowance:
         chosen = tuple(column for column in whole.columns if column.source in wanted)
         # The charge for groups assumes that they are disjoint, but a person may have rows in several groups.
         persons_in_groups = whole.person_id is not None and request.groups is not None
-        # Requested models are predicted from by boltdp.predict, which has no pairs of columns.
-        other = whole.label != self.label or {one.source for one in chosen} != set(wanted) or bool(whole.pairs)
+        other = whole.label != self.label or {one.source for one in chosen} != set(wanted)
         if other or persons_in_groups:
             raise RequestRefused("not possible")
-        return replace(whole, columns=chosen)
+        names = {column.name for column in chosen}
+        return replace(whole, columns=chosen, pairs=tuple(pair for pair in whole.pairs if names.issuperset(pair)))
 
 
 def choose_settings(settings: Settings, schema: Schema, *, rows: int) -> Settings:
