@@ -225,8 +225,13 @@ def test_only_where_the_clip_is_known_do_scores_have_the_link() -> None:
     assert trained(3, multiclass="one-vs-all", class_weights=(1.0, 0.5, 0.5)).link is None
     with pytest.raises(ParameterError, match=r"^the link must be 'clipped gradients', of a model that can"):
         replace(trained(algorithm="objective"), link=CLIPPED_LINK)
+    with pytest.raises(ParameterError, match=r"^the link must be 'clipped gradients', of a model that can"):
+        replace(trained(weight=Numeric("u", 0, 1)), link=CLIPPED_LINK)
     with pytest.raises(ParameterError, match=r"got 'probit'$"):
         replace(trained(), link="probit")
+    with pytest.raises(ParameterError, match=r"^the link must be ") as caught:
+        replace(trained(), link="x" * 10**6)
+    assert len(str(caught.value)) < 300
 
 
 def test_the_file_says_whether_there_is_a_link(tmp_path: Path) -> None:
