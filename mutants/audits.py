@@ -9,7 +9,7 @@ import sys
 from dataclasses import dataclass, replace
 
 from boltdp.audit import audit
-from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Standardization
 from boltdp.schema.target import Number
 from boltdp.settings import Settings
 from boltdp.workflows.plan_training import make_plan
@@ -22,6 +22,13 @@ THREE = replace(TWO, target=Classes("stage", ("a", "b", "c")))
 NUMBER = replace(TWO, target=Number("cost", 0, 20_000))
 #: Rows are longer than the clip norm, so that clipping shortens them.
 LONG = replace(TWO, clip_norm=0.5)
+#: Rows are long by their pairs alone.
+LONG_PAIRS = replace(
+    TWO,
+    intercept=False,
+    pairs=(("age", "sex"), ("bmi", "sex"), ("age", "bmi")),
+    standardization=Standardization((0.0,) * 4, (1000.0,) * 4, clip_norm=0.1),
+)
 
 
 @dataclass(frozen=True)
@@ -71,6 +78,7 @@ CASES = {
     "objective, weak, persons": Case(WEAK, persons=2),
     "objective, weak, persons, delta": Case(replace(WEAK, delta=1e-2), persons=2),
     "objective, long rows": Case(OBJECTIVE, LONG),
+    "objective, long pairs": Case(OBJECTIVE, LONG_PAIRS),
     "objective, persons": Case(OBJECTIVE, persons=2),
     "objective, persons, delta": Case(replace(OBJECTIVE, delta=1e-2), persons=2),
     "objective, class weights": Case(replace(OBJECTIVE, class_weights=(0.2, 1.0))),

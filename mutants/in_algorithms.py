@@ -17,6 +17,7 @@ PLAN = "workflows/plan_training.py"
 EVALUATE = "evaluation/evaluate.py"
 MODEL = "model.py"
 MONOTONE = "encoding/monotone.py"
+LOSSES = "losses.py"
 
 MUTANTS = (
     # ---- noisy gradient descent
@@ -243,6 +244,15 @@ MUTANTS = (
         audit="histograms",
     ),
     Mutant(
+        "steps at the places of exact counts",
+        HISTOGRAMS,
+        "_place_and_average(column, counts, event.noise.deviation)",
+        "_place_and_average(column, 1.0 * read_histograms(sums, schema)[len(columns)], event.noise.deviation)",
+        "The places of steps are in the released schema, and follow from counts without noise.",
+        ("workflows/test_histograms.py", "audit/test_audit.py::test_a_sound_training_stands_a_replay"),
+        audit="histograms",
+    ),
+    Mutant(
         "histograms paid for one column",
         HISTOGRAMS,
         "make_noisy_histograms(taken, columns=columns, gaussian=gaussian, person_rows=persons)",
@@ -330,5 +340,38 @@ MUTANTS = (
         "factors[part] /= 1.0",
         "A row that gets long by a monotone column is shortened, and its score falls again.",
         ("workflows/test_monotone.py::test_scores_are_monotone_in_the_kernel_and_in_sql",),
+    ),
+    # ---- the link of clipped gradients
+    Mutant(
+        "the link in the wrong direction",
+        LOSSES,
+        "scores - np.log1p(np.maximum(down, 0.0)) + np.log1p(np.maximum(up, 0.0))",
+        "scores + np.log1p(np.maximum(down, 0.0)) - np.log1p(np.maximum(up, 0.0))",
+        "Probabilities are farther from the shares of the classes than without a link.",
+        ("algorithms/test_clipped_link.py",),
+    ),
+    Mutant(
+        "the link without the norm of a row",
+        MODEL,
+        "np.outer(norms, self.slope_norms)",
+        "np.outer(np.ones_like(norms), self.slope_norms)",
+        "Scores of short rows are corrected although their gradients were never clipped.",
+        ("algorithms/test_clipped_link.py",),
+    ),
+    Mutant(
+        "the link of weighted models of one class each",
+        MODEL,
+        "weighted = problem.class_weights is not None and certificate.model_count > 1",
+        "weighted = False",
+        "The gradients of rows of other classes have several lengths, and the link knows one.",
+        ("algorithms/test_clipped_link.py",),
+    ),
+    Mutant(
+        "standard errors of pairs",
+        PLAN,
+        "if settings.inference and schema.pairs:",
+        "if False:",
+        "Intervals are stated that do not hold where long rows are shortened.",
+        ("schema/test_pairs.py::test_inference_and_other_exports_refuse_pairs_before_rows_are_read",),
     ),
 )

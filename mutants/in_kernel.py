@@ -16,6 +16,9 @@ CHACHA = "kernel/chacha.h"
 PROJECTION = "kernel/row_projection.c"
 ERRORS = "kernel/misclassification.c"
 RECURSION = "kernel/sensitivity_recursion.c"
+MAP = "kernel/feature_map.c"
+READING = "kernel/feature_map.h"
+SLOTS = "kernel/feature_map.py"
 
 MUTANTS = (
     # ---- rows
@@ -347,5 +350,40 @@ MUTANTS = (
         "? slope * slope * bend * scale / (t->weighted ? p.weights[r] : 1.0)",
         "The outer product of a long row is larger than its squared slope times its weight.",
         ("kernel/test_downweights.py",),
+    ),
+    # ---- pairs of columns
+    Mutant(
+        "pairs left out of the norm of a row",
+        READING,
+        "            square += squares[slot];\n",
+        "            square += part->kind == SEGMENT_PAIR ? 0.0 : squares[slot];\n",
+        "A row that is long by its pairs moves the minimiser farther than the noise is for.",
+        ("kernel/test_feature_map.py",),
+        audit="objective, long pairs",
+    ),
+    Mutant(
+        "half the norm of pairs",
+        SLOTS,
+        "self.factor**2 * np.outer(",
+        "self.factor**2 / 4.0 * np.outer(",
+        "A row that is long by its pairs moves the minimiser farther than the noise is for.",
+        ("kernel/test_feature_map.py",),
+        audit="objective, long pairs",
+    ),
+    Mutant(
+        "missing values in sums of pairs",
+        READING,
+        "return row > 0 && column > 0 ? 1 + (row - 1) * wide + (column - 1) : 0;",
+        "return 1 + (row > 0 ? row - 1 : 0) * wide + (column > 0 ? column - 1 : 0);",
+        "A row with a missing value counts in a pair as if it had another value.",
+        ("kernel/test_feature_map.py",),
+    ),
+    Mutant(
+        "cells of pairs not checked",
+        MAP,
+        "axis->cell >= r->cells - r->row_weights || ",
+        "",
+        "A damaged state makes the kernel read what is beside a row.",
+        ("kernel/test_feature_map.py::test_every_damaged_word_of_a_pair_is_refused_or_leaves_another_sound_map",),
     ),
 )

@@ -169,8 +169,12 @@ class Model:
         if self.schema.downweights != certificate.problem.downweighted:
             raise ParameterError("the schema and the certificate must both downweight long rows, or neither")
         self._check_inference()
-        if self.link is not None and (self.link != CLIPPED_LINK or not can_correct_clipping(certificate)):
-            raise ParameterError(f"the link must be {CLIPPED_LINK!r}, of a model that can have it, got {self.link!r}")
+        # A row's weight is not known where it is scored, nor then how much its gradient was clipped.
+        known = self.schema.weight is None and can_correct_clipping(certificate)
+        if self.link is not None and (self.link != CLIPPED_LINK or not known):
+            raise ParameterError(
+                f"the link must be {CLIPPED_LINK!r}, of a model that can have it, got {show_value(self.link)}"
+            )
         if self.threshold is not None:
             object.__setattr__(self, "threshold", target.resolve_threshold(self.threshold, loss))
 
@@ -202,7 +206,6 @@ class Model:
         weights = released.reshape(-1, released.shape[-1])
         if schema.is_monotone:
             weights = round_to_release_grid(make_monotone(schema.encoding, weights[0]), certificate)[np.newaxis]
-        # A row's weight is not known where it is scored, nor then how much its gradient was clipped.
         few = schema.weight is None and schema.target.class_count <= MAX_LINKED_CLASSES
         link = CLIPPED_LINK if few and can_correct_clipping(certificate) else None
         return cls(schema, weights, certificate, unusable_labels=unusable_labels, inference=inference, link=link)

@@ -15,6 +15,7 @@ from boltdp import Model
 from boltdp._array_types import Doubles
 from boltdp._files.sealed import ModelFileError
 from boltdp.engines import open_source
+from boltdp.engines.base import encode_rows
 from boltdp.errors import ParameterError
 from boltdp.evaluation.evaluate import evaluate
 from boltdp.kernel.loss_derivatives import DerivativeSums
@@ -167,6 +168,28 @@ def test_probabilities_of_a_trained_model_are_closer_with_the_link(classes: int,
         assert predict(model, others).tolist() == predict(plain, others).tolist()
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_a_short_row_is_corrected_by_its_norm(classes: int) -> None:
+    """Rows are short where values are missing: their gradients were clipped by less, or not at all."""
+    model, x = trained(classes), some_rows(classes, rows=200, seed=5)["x0"].to_numpy()
+    table = pa.table(
+        {
+            name: [None if (row >> place) % 2 else value for row, value in enumerate(x)]
+            for place, name in enumerate(("x0", "x1", "x2"))
+        }
+    )
+    packed = np.concatenate([*encode_rows(open_source(table), model.schema, label=False)])
+    norms = np.minimum(np.linalg.norm(model.schema.encoding.read_features(packed)[:, 1:], axis=1), 1.0)
+    assert norms.min() < 0.5
+    assert (norms == 1.0).any()
+    scores, clip = replace(model, link=None).margins(packed), model.certificate.training.gradient_clip
+    assert clip is not None
+    expected = model.certificate.problem.loss.correct_clipping(scores, norms[:, None] / clip)
+    assert expected is not None
+    np.testing.assert_allclose(model.margins(packed), expected, rtol=1e-12, atol=1e-14)
+    assert (expected != scores).any()
+
+
 def test_evaluations_judge_the_probabilities_of_the_link() -> None:
     model, others = trained(), some_rows(2, rows=4_000, seed=3)
     of_truth = predict_proba(model, others)[np.arange(4_000), others["y"].to_numpy()]
@@ -202,8 +225,13 @@ def test_only_where_the_clip_is_known_do_scores_have_the_link() -> None:
     assert trained(3, multiclass="one-vs-all", class_weights=(1.0, 0.5, 0.5)).link is None
     with pytest.raises(ParameterError, match=r"^the link must be 'clipped gradients', of a model that can"):
         replace(trained(algorithm="objective"), link=CLIPPED_LINK)
+    with pytest.raises(ParameterError, match=r"^the link must be 'clipped gradients', of a model that can"):
+        replace(trained(weight=Numeric("u", 0, 1)), link=CLIPPED_LINK)
     with pytest.raises(ParameterError, match=r"got 'probit'$"):
         replace(trained(), link="probit")
+    with pytest.raises(ParameterError, match=r"^the link must be ") as caught:
+        replace(trained(), link="x" * 10**6)
+    assert len(str(caught.value)) < 300
 
 
 def test_the_file_says_whether_there_is_a_link(tmp_path: Path) -> None:

@@ -173,6 +173,36 @@ def test_pairs_are_drawn_as_heat_maps_with_a_description(tmp_path: Path) -> None
     assert not tags & {"script", "a", "foreignObject", "image"}
 
 
+@pytest.mark.parametrize(("one", "other"), [(2, 12), (12, 2), (20, 20)])
+def test_the_names_and_effects_of_a_heat_map_have_room(one: int, other: int) -> None:
+    """The column with more values is below one another; names that would overlap are left out, and so are effects."""
+    sides = (
+        Categorical("a", tuple(f"a{k}" for k in range(one))),
+        Categorical("b", tuple(f"b{k}" for k in range(other))),
+    )
+    schema = Schema(Classes("y", (0, 1)), sides, pairs=(("a", "b"),))
+    certificate = plan_certificate(Settings(epsilon=1.0), rows=10_000, dims=schema.dims, classes=2)
+    weights = np.random.default_rng(4).normal(size=(1, schema.dims))
+    model = Model(schema, weights, certificate)
+    text = write_effects_page(model, compute_effects(model), [], top=9)
+    (heat_map,) = re.findall(r"<svg [^>]*Heat map.*?</svg>", text)
+    cells = [
+        (float(x), float(width), written)
+        for x, width, written in re.findall(
+            r'<rect class="cell [^>]* x="([0-9.]+)" [^>]* width="([0-9.]+)" [^>]*/>(?:<text[^>]*>([^<]*)</text>)?',
+            heat_map,
+        )
+    ]
+    assert len(cells) == one * other
+    assert len({x for x, _, _ in cells}) == min(one, other)
+    assert all(6 * len(written) < width for _, width, written in cells)
+    assert any(written for _, _, written in cells) == (min(one, other) == 2)
+    names = [float(x) for x in re.findall(r"rotate\(-35 ([0-9.]+) ", heat_map)]
+    assert len(names) > 1
+    assert np.diff(names).min() > 17
+    assert "<figcaption>a &amp; b " in text
+
+
 def test_a_pair_is_significant_if_it_is_more_than_noise() -> None:
     random, rows = np.random.default_rng(5), 20_000
     a, b, y = random.integers(0, 2, (3, rows))

@@ -393,6 +393,24 @@ def test_encoded_numbers_have_the_bits_of_the_encoder(
     assert_same(model, table)
 
 
+@pytest.mark.parametrize("low", [5.0, -5.0, 1e6])
+@pytest.mark.parametrize("center", [0.0, 0.25])
+def test_numbers_between_bounds_that_are_next_to_each_other_are_clipped_after_scaling(
+    low: float, center: float
+) -> None:
+    """The middle of such bounds is one of them, so that the other would be scaled to 2."""
+    high = math.nextafter(low, math.inf)
+    plain = Schema(Classes("label", (0, 1)), (Numeric("x", low, high), Numeric("z", low, high)))
+    schema = replace(plain, standardization=Standardization((center,) * 2, (1.0,) * 2, clip_norm=4.0))
+    margins = {low: -1.0, high: 0.0} if (low + high) / 2 == high else {low: 0.0, high: 1.0}
+    table = pa.table({"x": [low, high, None], "z": [low, high, None]})
+    for sign in (1.0, -1.0):  # a number of 2 and not 1 would change the sign
+        ends = [sum(one - center for one in (margins[cell],) * 2) for cell in (low, high)]
+        constant = -1.5 * max(ends, key=abs)
+        model = make_model(schema, weights=sign * np.array([[1.0, 1.0, constant]]))
+        assert_same(model, table)
+
+
 def test_many_columns_and_classes_stay_of_sane_size() -> None:
     generator = np.random.default_rng(0)
     pixels = tuple(Numeric(f"f{i}", -255, 255) for i in range(784))

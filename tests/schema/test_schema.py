@@ -162,6 +162,10 @@ def declared(**changes: object) -> dict[str, object]:
         ({"numeric": {"a": [1, 0]}}, r"^the bounds of 'a' must be finite with low < high, got \[1, 0\]$"),
         ({"numeric": {"a": [1, 1]}}, r"^the bounds of 'a' must be finite with low < high, got \[1, 1\]$"),
         ({"numeric": {"a": [0, math.inf]}}, r"^the bounds of 'a' must be finite with low < high, got \[0, inf\]$"),
+        (
+            {"numeric": {"a": [0, 5e-324]}},
+            r"^the bounds of 'a' must be finite with low < high, got \[0, 4.94066e-324\]$",
+        ),
         ({"numeric": {"a": [math.nan, 1]}}, r"^the bounds of 'a' must be finite with low < high, got \[nan, 1\]$"),
         ({"numeric": {"a": [-1e308, 1e308]}}, r"^the bounds of 'a' must be finite"),
         ({"numeric": {"a": ["0", 1]}}, r"^each bound of 'a' must be a number, got '0'$"),

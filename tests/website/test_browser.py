@@ -31,7 +31,7 @@ HARNESS = """<!doctype html><title>pages</title>
   const found = {opened: 0, wide: {}, elsewhere: []};
   for (const page of PAGES) {
     const frame = document.getElementById("page");
-    await new Guarantee((loaded) => { frame.onload = loaded; frame.src = page; });
+    await new Promise((loaded) => { frame.onload = loaded; frame.src = page; });
     const width = frame.contentDocument.documentElement.scrollWidth;
     const fetched = frame.contentWindow.performance.getEntriesByType("resource").map((entry) => entry.name);
     found.opened += fetched.length > 0;

@@ -17,7 +17,7 @@ from boltdp.privacy.events.noisy_counts import BINS, NoisyHistograms
 from boltdp.privacy.events.objective_perturbation import ObjectivePerturbation
 from boltdp.run_context import Context
 from boltdp.schema.columns import Categorical, Numeric, TimePart, Vector
-from boltdp.schema.curves import choose_bin_edges
+from boltdp.schema.curves import choose_bin_edges, place_steps
 from boltdp.schema.schema import Projection, Schema
 from boltdp.schema.target import Classes, Number
 from boltdp.settings import Settings
@@ -88,6 +88,36 @@ def test_curves_have_their_steps_where_the_rows_are() -> None:
     assert not smokes.curve
     assert sum(18 <= place <= 32 for place in age.curve) >= 4
     assert age.curve_source == "private"
+
+
+@pytest.mark.parametrize(
+    ("bounds", "near"),
+    [((0, 1e6), 0), ((-1e6, 0), 0), ((-1e6, 1e6), 0), ((-10, 1e6), 0), ((5e5, 2e6), 5e5), ((-9e6, -1e6), -1e6)],
+)
+def test_half_of_the_bins_are_even_and_the_others_narrower_towards_0(bounds: tuple[float, float], near: float) -> None:
+    column = Numeric("a", *bounds)
+    edges, width = np.array(choose_bin_edges(column)), column.high - column.low
+    assert len(edges) == BINS - 1
+    assert (np.diff([column.low, *edges, column.high]) > 0).all()
+    even = column.low + width * np.arange(1, 32) / 32
+    assert all(np.abs(edges - one).min() <= 0.005 * width for one in even)  # rounded to three digits
+    distances = np.abs(edges - near)
+    assert (distances < 0.01 * width).sum() >= 10
+    assert (distances < 0.001 * width).sum() >= 3
+
+
+@pytest.mark.parametrize("bounds", [(-1e6, 1e6), (-1e6, 10.0), (-10.0, 1e6), (0.0, 1e6)])
+def test_places_near_0_are_told_apart_and_short_whatever_the_bounds_are(bounds: tuple[float, float]) -> None:
+    """They are rounded to digits of their distance from 0, or from the bound that is nearest to it."""
+    column = Numeric("a", *bounds, curve=(1.0, 2.0, 3.0, 4.0), curve_source="private")
+    edges = np.array([column.low, *choose_bin_edges(column), column.high])
+    inside = (np.abs(edges[1:]) < 2_000) & (np.abs(edges[:-1]) < 2_000)
+    far = np.diff(edges) / (column.high - column.low)
+    shares = 0.4 * inside / inside.sum() + 0.6 * far
+    moved = place_steps(column, shares / shares.sum())
+    assert len(set(moved.curve)) == len(moved.curve) == 4
+    assert not set(moved.curve) & {0.0, *bounds}
+    assert all(float(f"{place:.3g}") == pytest.approx(place, rel=1e-12) for place in moved.curve)
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-6])

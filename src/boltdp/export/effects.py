@@ -128,6 +128,13 @@ class PairEffect:
         """The largest absolute effect."""
         return max(abs(value) for row in self.effects for value in row)
 
+    def transpose(self) -> PairEffect:
+        """Return the effect with the two columns exchanged."""
+        noises = None if self.deviations is None else tuple(zip(*self.deviations, strict=True))
+        effects = tuple(zip(*self.effects, strict=True))
+        columns = (self.columns[1], self.columns[0])
+        return replace(self, columns=columns, rows=self.across, across=self.rows, effects=effects, deviations=noises)
+
     def list_cells(self) -> list[tuple[str, str, float, float | None]]:
         """List the two values, the effect and its noise of each cell, the largest effects first."""
         noises = self.deviations or ((None,) * len(self.across),) * len(self.rows)

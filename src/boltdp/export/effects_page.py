@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -31,9 +32,12 @@ from boltdp.export.html_pages import choose_guarantee_class, write_document, wri
 if TYPE_CHECKING:
     from boltdp.model import Model
 
-#: The height of a cell of a heat map, of the base of the text above, and of the slanted names below; and the width of a
-#: cell from which the effect is written in it.
-CELL, TITLE, SLANTED, MIN_CELL_WIDTH = 24.0, 14.0, 84.0, 34.0
+#: The height of a cell of a heat map, and of the base of the text above; and the width of a character in a cell, of
+#: which one is left empty.
+CELL, TITLE, CHARACTER = 24.0, 14.0, 6.2
+#: The height of the slanted names below a heat map: what all need, and what each character adds; and the least distance
+#: of two of them.
+SLANTED, SLANTED_CHARACTER, SLANTED_DISTANCE = 18.0, 4.0, 18.0
 
 Bands: TypeAlias = tuple[tuple[str, float], ...]
 
@@ -95,7 +99,10 @@ def _draw_pairs(panel: Panel, top: int, effects: Effects) -> str:
 
 
 def _draw_pair(pair: PairEffect, effects: Effects) -> str:
-    """Draw a heat map in SVG: the values of the second column across, those of the first below one another."""
+    """Draw a heat map in SVG: the values of one column across, and those of the other, with more, below one another."""
+    title = pair.name
+    if len(pair.across) > len(pair.rows):
+        pair = pair.transpose()
     rows, columns = pair.rows[:MAX_BARS], pair.across[:MAX_BARS]
     width, reach = (LEFT + WIDTH - NAMES) / len(columns), pair.largest or 1.0
     drawn = [draw_text(NAMES - 6, TITLE, escape_text(pair.columns[0]), "end")]
@@ -110,13 +117,15 @@ def _draw_pair(pair: PairEffect, effects: Effects) -> str:
             drawn.append(
                 f"<g><title>{escape_text(said, 300)}</title>"
                 f'<rect class="cell {kind}" fill-opacity="{strength:.2f}" x="{left:.1f}" y="{top:g}" '
-                f'width="{width:.1f}" height="{CELL:g}"/>{_write_in_cell(value, left + width / 2, top, width)}</g>'
+                f'width="{width:.1f}" height="{CELL:g}"/>'
+                f"{_write_in_cell(value, reach, left + width / 2, top, width)}</g>"
             )
         top += CELL
     drawn.append(
         f'<rect class="frame" x="{NAMES:g}" y="{CELL:g}" width="{LEFT + WIDTH - NAMES:.1f}" height="{top - CELL:g}"/>'
     )
-    for place, column in enumerate(columns):
+    every = math.ceil(SLANTED_DISTANCE / width)
+    for place, column in [*enumerate(columns)][::every]:
         at = NAMES + (place + 0.5) * width
         drawn.append(
             f'<text x="{at:.1f}" y="{top + 12:g}" text-anchor="end" transform="rotate(-35 {at:.1f} {top + 12:g})">'
@@ -128,12 +137,14 @@ def _draw_pair(pair: PairEffect, effects: Effects) -> str:
     texts = [f"largest: {largest}"]
     if len(rows) < len(pair.rows) or len(columns) < len(pair.across):
         texts.append("only the first values of each column are drawn")
-    return draw_figure(pair.name, texts, draw_svg(alt, LEFT + WIDTH, top + SLANTED, *drawn))
+    below = SLANTED + SLANTED_CHARACTER * min(MAX_NAME, max(map(len, columns)))
+    return draw_figure(title, texts, draw_svg(alt, LEFT + WIDTH, top + below, *drawn))
 
 
-def _write_in_cell(value: float, middle: float, top: float, width: float) -> str:
-    """Write an effect into its cell of a heat map, if it has room there."""
-    return draw_text(middle, top + CELL / 2 + 4, f"{value:+.2g}", "middle") if width >= MIN_CELL_WIDTH else ""
+def _write_in_cell(value: float, reach: float, middle: float, top: float, width: float) -> str:
+    """Write an effect into its cell of a heat map, with two digits of the largest one, if it has room there."""
+    written = f"{value:+.{max(0, 1 - math.floor(math.log10(reach)))}f}"
+    return draw_text(middle, top + CELL / 2 + 4, written, "middle") if CHARACTER * (len(written) + 1) <= width else ""
 
 
 def _write_legend(effects: Effects, *, uneven: bool) -> str:

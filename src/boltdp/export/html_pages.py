@@ -40,7 +40,8 @@ svg text { fill: var(--soft); font-size: 11px; }
 .axis { stroke: var(--rule); fill: none; }
 .bound { fill: none; stroke: currentColor; stroke-dasharray: 4 3; }
 .above { fill: var(--line); } .below { fill: var(--under); }
-.cell { stroke: var(--paper); } .frame { fill: none; stroke: var(--rule); }
+.cell { stroke: var(--paper); opacity: .45; } .cell + text { fill: var(--ink); }
+.frame { fill: none; stroke: var(--rule); }
 .mark { fill: none; stroke: #d9822b; } .dot { fill: #d9822b; }
 """
 

@@ -298,6 +298,13 @@ class _BoundedSql(_ColumnSql):
         self.rule, numbers = rule, rule.number_count
         self.centers, self.factors = scaled.centers[:numbers].tolist(), scaled.factors[:numbers].tolist()
 
+    @property
+    def _has_exact_ends(self) -> bool:
+        """Whether the bounds are encoded as -1 and 1 without clipping; not if hardly a number is between them."""
+        low, high = self.rule.bounds
+        middle, half = (low + high) / 2.0, (high - low) / 2.0
+        return bool(np.float32((high - middle) / half) <= 1.0 and np.float32((low - middle) / half) >= -1.0)
+
     def write_number(self, double: str, index: int) -> str:
         """Write the feature of a number as SQL: clipped, scaled to [-1, 1], rounded, centred; 0 for NULL and NaN."""
         sql, center, factor = self.sql, self.centers[index], self.factors[index]
@@ -312,6 +319,8 @@ class _BoundedSql(_ColumnSql):
             tiny = write(1e-28 * half)
             offset = f"{offset} + {tiny} - {tiny}"
         scaled = f"CAST(CAST(({offset}) / {write(half)} AS {sql.real}) AS {sql.double})"
+        if not self._has_exact_ends:
+            scaled = f"least({sql.write_maximum([scaled, write(-1.0)])}, {write(1.0)})"
         if not center:
             return f"{scaled} * {write(factor)}"
         centred = f"({scaled} - {write(center)}) * {write(factor)}"

@@ -528,8 +528,8 @@ def check_keys(table: Any, *, required: Sequence[str] = (), optional: Sequence[s
 def _check_and_set_bounds(column: Numeric | Vector) -> None:
     """Convert the bounds of a new, frozen column to floats; raise a ParameterError if they are invalid."""
     low, high = (check_number(bound, f"each bound of {column.name!r}") for bound in (column.low, column.high))
-    # The width must also be finite, or the scale of the column would be 0.
-    if not (math.isfinite(high - low) and low < high):
+    # Half the width must also be finite and above 0, as numbers are divided by it.
+    if not (math.isfinite(high - low) and low < high and (high - low) / 2.0 > 0.0):
         raise ParameterError(f"the bounds of {column.name!r} must be finite with low < high, got [{low:g}, {high:g}]")
     object.__setattr__(column, "low", low)
     object.__setattr__(column, "high", high)

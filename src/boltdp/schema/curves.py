@@ -109,8 +109,7 @@ def choose_bin_edges(column: Numeric) -> tuple[float, ...]:
     Half of the bins are even. The others get narrower towards 0, or the bound that is nearest to it, so that numbers
     are told apart there even if the bounds are far too wide.
     """
-    low, high = column.low, column.high
-    anchor = min(max(0.0, low), high)
+    low, high, anchor = column.low, column.high, _find_anchor(column)
     edges = {edge for edge in (*compute_step_thresholds(column, EVEN_BINS - 1), anchor) if low < edge < high}
     for power in range(1, BINS):
         for bound in (high, low):
@@ -135,9 +134,15 @@ def place_steps(column: Numeric, shares: Doubles) -> Numeric:
     shares /= max(float(shares.sum()), 1e-9)
     steps = (1.0 - EVEN_SHARE) * shares + EVEN_SHARE * occupied / max(int(occupied.sum()), 1)
     places = np.interp(np.arange(1, count + 1) / (count + 1), np.append(0.0, np.cumsum(steps)), edges)
-    rounded = [_add_rounded(column.low, place - column.low) for place in places.tolist()]
+    anchor = _find_anchor(column)
+    rounded = [_add_rounded(anchor, place - anchor) for place in places.tolist()]
     curve = rounded if _are_inside(column, rounded) else places.tolist()
     return replace(column, curve=tuple(curve), curve_source="private") if _are_inside(column, curve) else column
+
+
+def _find_anchor(column: Numeric) -> float:
+    """Return 0, or the bound that is nearest to it: numbers are told apart best there."""
+    return min(max(0.0, column.low), column.high)
 
 
 def _are_inside(column: Numeric, places: Sequence[float]) -> bool:
