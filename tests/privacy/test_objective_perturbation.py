@@ -373,3 +373,12 @@ def test_gradient_shortens_along_newtons_step_as_section_6_says(loss: Loss) -> N
             t = min(1.0, strength / (10 * loss.lipschitz * math.sqrt(kappa) * left))
             ahead = float(np.linalg.norm(gradient(w + t * step) + shift))
             assert ahead <= (1 - t / 4) * left * (1 + 1e-9)
+
+
+@pytest.mark.parametrize("dims", [1, 2, 3, 10, 135, 540, 40_000])
+def test_noise_is_longer_than_its_bound_with_a_tiny_probability(dims: int) -> None:
+    assert bound_noise_norm(None) == 0.0
+    spherical, gaussian = Mechanism("spherical", 3.0, dims), Mechanism("gaussian", 3.0, dims)
+    for noise, law in ((spherical, stats.gamma(dims)), (gaussian, stats.chi(dims))):
+        assert law.sf(bound_noise_norm(noise) / 3.0) <= 1e-20
+    assert bound_noise_norm(spherical) <= 64.0 * spherical.expected_norm

@@ -11,12 +11,15 @@ import pytest
 
 from boltdp.algorithms import _newton, objective
 from boltdp.engines.in_memory import ArrayEngine
+from boltdp.errors import ParameterError
 from boltdp.privacy import certificate
 from boltdp.privacy.events import event, objective_perturbation
-from boltdp.schema.schema import Classes, Number, Numeric, Schema
+from boltdp.schema.schema import Categorical, Classes, Number, Numeric, Schema
 from boltdp.schema.target import MAX_COUNT_NOISE
-from boltdp.settings import Settings
+from boltdp.settings import Settings, StandardizeMoments
 from boltdp.workflows import plan_training, standardize
+from boltdp.workflows.histograms import STEPS
+from boltdp.workflows.plan_training import MAX_INTERACTIONS_NOISE, Plan, make_plan
 from boltdp.workflows.train import train
 
 SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
@@ -146,3 +149,71 @@ def test_the_mean_of_a_count_is_chosen_up_to_the_stated_noise() -> None:
     means = [noise for noise, loss in noises.items() if loss == "mean"]
     others = [noise for noise, loss in noises.items() if loss == "robust"]
     assert max(means) <= MAX_COUNT_NOISE < min(others)
+
+
+NUMBERS = Schema(Classes("sick", (0, 1)), tuple(Numeric(f"n{place}", 0, 100) for place in range(4)))
+
+
+def plan_auto(schema: Schema, rows: int, *, delta: float = 0.0, **changes: Any) -> Plan:
+    return make_plan(schema, rows, Settings(epsilon=1.0, delta=delta, **changes))
+
+
+@pytest.mark.parametrize("delta", [0.0, 1e-9])
+def test_two_classes_have_interactions_where_there_is_little_noise(delta: float) -> None:
+    little, more = plan_auto(NUMBERS, 3_000_000, delta=delta), plan_auto(NUMBERS, 60_000, delta=delta)
+    assert little.schema.pairs == (
+        ("n0", "n1"), ("n0", "n2"), ("n0", "n3"), ("n1", "n2"), ("n1", "n3"), ("n2", "n3")
+    )  # fmt: skip
+    noise = little.certificate.training_noise
+    assert noise is not None
+    assert noise.expected_norm / 3_000_000 <= MAX_INTERACTIONS_NOISE
+    assert little.schema.has_private_curves
+    assert more.schema.pairs == ()
+
+
+@pytest.mark.parametrize(
+    ("schema", "changes"),
+    [
+        pytest.param(NUMBERS, {"interactions": "none"}, id="not wanted"),
+        pytest.param(NUMBERS, {"curves": 8}, id="other settings"),
+        pytest.param(replace(NUMBERS, columns=(Numeric("one", 0, 9), Numeric("flag", 0, 1))), {}, id="one curve"),
+        pytest.param(
+            replace(NUMBERS, columns=(Numeric("one", 0, 9), Numeric("two", 0, 9, monotone="increasing"))),
+            {},
+            id="monotone",
+        ),
+        pytest.param(
+            replace(NUMBERS, columns=tuple(Numeric(f"n{place}", 0, 100) for place in range(12))), {}, id="too many"
+        ),
+        pytest.param(replace(NUMBERS, target=Classes("sick", (0, 1, 2))), {}, id="three classes"),
+    ],
+)
+def test_others_have_no_interactions(schema: Schema, changes: dict[str, Any]) -> None:
+    assert plan_auto(schema, 10_000_000, delta=1e-9, **changes).schema.pairs == ()
+
+
+def test_declared_pairs_stay_the_only_ones() -> None:
+    schema = replace(NUMBERS, pairs=(("n0", "n3"),))
+    assert plan_auto(schema, 3_000_000).schema.pairs == schema.pairs
+
+
+@pytest.mark.parametrize("moments", ["auto", "histograms"])
+def test_interactions_that_are_asked_for_are_those_of_numbers_with_curves(moments: StandardizeMoments) -> None:
+    schema = replace(NUMBERS, columns=(*NUMBERS.columns[:2], Numeric("flag", 0, 1), Categorical("sex", ("F", "M"))))
+    plan = plan_auto(schema, 20_000, curves=2, interactions="numbers", standardize_moments=moments)
+    assert plan.schema.pairs == (("n0", "n1"),)
+    assert plan.schema.dims == 2 * 3 + 1 + 2 + 2 * 2 + 1
+
+
+def test_interactions_with_inference_are_refused() -> None:
+    with pytest.raises(ParameterError, match="without pairs of columns"):
+        plan_auto(NUMBERS, 20_000, inference=True, interactions="numbers")
+
+
+def test_several_classes_have_curves_at_quantiles_with_a_delta_only() -> None:
+    schema = replace(NUMBERS, target=Classes("sick", (0, 1, 2)))
+    with_delta, pure = plan_auto(schema, 20_000, delta=1e-9), plan_auto(schema, 20_000)
+    assert with_delta.algorithm.name == "noisy-gd"
+    assert with_delta.schema.has_private_curves
+    assert with_delta.schema.dims == 4 * (1 + STEPS) + 1
+    assert not pure.schema.has_private_curves
