@@ -107,7 +107,7 @@ def choose_bin_edges(column: Numeric) -> tuple[float, ...]:
     """Choose the inner edges of the bins in which the numbers of a column are counted, from its public bounds alone.
 
     Half of the bins are even. The others get narrower towards 0, or the bound that is nearest to it, so that numbers
-    are told apart there even if the bounds are far too wide.
+    are distinguished there even if the bounds are far too wide.
     """
     low, high, anchor = column.low, column.high, _find_anchor(column)
     edges = {edge for edge in (*compute_step_thresholds(column, EVEN_BINS - 1), anchor) if low < edge < high}
@@ -141,7 +141,7 @@ def place_steps(column: Numeric, shares: Doubles) -> Numeric:
 
 
 def _find_anchor(column: Numeric) -> float:
-    """Return 0, or the bound that is nearest to it: numbers are told apart best there."""
+    """Return 0, or the bound that is nearest to it: bins are narrowest there."""
     return min(max(0.0, column.low), column.high)
 
 
