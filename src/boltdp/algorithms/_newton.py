@@ -66,7 +66,7 @@ MAX_SAMPLE = 0.25
 #: The precision of that minimum, in units of the root of rows / share, by which a sample differs from all rows.
 SAMPLE_PRECISION = 0.1
 #: The largest number of features for which a matrix is factored.
-MAX_FACTORED = 600
+MAX_FACTORED = 1024
 #: The largest size of all classes' matrices: 100 MB, as the kernel sums them.
 MAX_NUMBERS = 4_000_000
 
