@@ -369,7 +369,7 @@ MUTANTS = (
     Mutant(
         "standard errors of pairs",
         PLAN,
-        "if settings.inference and schema.pairs:",
+        'if settings.inference and (schema.pairs or settings.interactions == "numbers"):',
         "if False:",
         "Intervals are stated that do not hold where long rows are shortened.",
         ("schema/test_pairs.py::test_inference_and_other_exports_refuse_pairs_before_rows_are_read",),

@@ -29,7 +29,7 @@ from boltdp.workflows.label_check import plan_label_check
 from boltdp.workflows.standardize import check_standardization, plan_standardization
 from boltdp.workflows.target_range import plan_target_range
 
-#: Curves are always added if the noise per row stays below this.
+#: Curves, and histograms for several classes with a delta, are always added if the noise per row stays below this.
 SMALL_NOISE_PER_ROW = 0.01
 #: The steps of curves at quantiles where there is little noise, and where many columns have curves; and the largest
 #: noise per row with each.
@@ -207,10 +207,10 @@ def choose_loss_by_noise(settings: Settings, schema: Schema, *, rows: int) -> Se
 def choose_histograms(settings: Settings, schema: Schema, *, rows: int) -> Settings:
     """Return the settings with histograms, and the algorithm and curves beside them, where "auto" chooses them.
 
-    They are for classes and columns that can be counted. With a delta "auto" always chooses them, with noisy gradient
-    descent unless there is little noise; without one only for two classes, with little noise, or where many columns
-    would leave each with few steps. With little noise few numbers have interactions, too. docs/accuracy.md has the
-    measurements, and the cells in which they are worse.
+    They are for classes and columns that can be counted. With a delta "auto" always chooses them for two classes, with
+    noisy gradient descent unless there is little noise; without one only with little noise, or where many columns would
+    leave each with few steps. With little noise few numbers have interactions, too. Several classes have histograms
+    with a delta and little noise. docs/accuracy.md has the measurements, and the cells in which they are worse.
     """
     budget, target, (loss, models) = settings.budget, schema.target, settings.choose_loss(schema.target)
     changed = [name for name in AUTO_SETTINGS if getattr(settings, name) != OPTIONS[name].default]
@@ -220,7 +220,9 @@ def choose_histograms(settings: Settings, schema: Schema, *, rows: int) -> Setti
     if models > 1 or not (can_have_histograms(schema) and target.choose_curve_steps(columns, loss)):
         return settings
     if loss.vector_count > 1:
-        return replace(settings, standardize_moments="histograms") if budget.delta else settings
+        counted = replace(settings, standardize_moments="histograms")
+        noise, _ = _try_histograms(replace(counted, curves=STEPS), schema, rows=rows)
+        return counted if budget.delta and noise <= SMALL_NOISE_PER_ROW else settings
     detailed = replace(settings, standardize_moments="histograms", curves=DETAILED_STEPS)
     noise, _ = _try_histograms(detailed, schema, rows=rows)
     if noise <= MAX_DETAILED_STEPS_NOISE:
