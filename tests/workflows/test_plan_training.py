@@ -185,6 +185,11 @@ def test_two_classes_have_interactions_where_there_is_little_noise(delta: float)
         pytest.param(
             replace(NUMBERS, columns=tuple(Numeric(f"n{place}", 0, 100) for place in range(12))), {}, id="too many"
         ),
+        pytest.param(
+            replace(NUMBERS, columns=(*NUMBERS.columns, Categorical("town", tuple(map(str, range(700)))))),
+            {},
+            id="too many features",
+        ),
         pytest.param(replace(NUMBERS, target=Classes("sick", (0, 1, 2))), {}, id="three classes"),
     ],
 )

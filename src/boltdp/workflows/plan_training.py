@@ -37,8 +37,9 @@ DETAILED_STEPS, REDUCED_STEPS = 16, 4
 MAX_DETAILED_STEPS_NOISE, MAX_REDUCED_STEPS_NOISE = 0.003, 0.012
 #: The largest noise of the mean of a feature for the latter.
 MAX_MEAN_NOISE = 0.13
-#: The largest number of interactions that "auto" adds, as each costs time in every scan; and the largest noise per row.
-MAX_AUTO_INTERACTIONS, MAX_INTERACTIONS_NOISE = 64, 0.001
+#: The largest number of interactions that "auto" adds, and of features with them, as more take the solver much longer;
+#: and the largest noise per row.
+MAX_AUTO_INTERACTIONS, MAX_INTERACTIONS_DIMS, MAX_INTERACTIONS_NOISE = 64, 700, 0.001
 #: "auto" chooses histograms only where these settings have their defaults.
 AUTO_SETTINGS = (
     "algorithm",
@@ -241,8 +242,8 @@ def _choose_interactions(settings: Settings, schema: Schema, *, rows: int) -> Se
     if settings.interactions != "auto" or schema.pairs or schema.is_monotone:
         return settings
     paired = replace(settings, interactions="numbers")
-    pairs = len(_add_interactions(paired, add_provisional_curves(schema)).pairs)
-    if not 0 < pairs <= MAX_AUTO_INTERACTIONS:
+    curved = _add_interactions(paired, add_provisional_curves(schema, DETAILED_STEPS))
+    if not (0 < len(curved.pairs) <= MAX_AUTO_INTERACTIONS and curved.dims <= MAX_INTERACTIONS_DIMS):
         return settings
     noise, _ = _try_histograms(paired, schema, rows=rows)
     return paired if noise <= MAX_INTERACTIONS_NOISE else settings
