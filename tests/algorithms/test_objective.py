@@ -216,7 +216,7 @@ def test_directions_that_no_row_has_are_no_obstacle(penalty: float, monkeypatch:
 
 @pytest.mark.parametrize(
     ("loss", "dims", "sampled"),
-    [(Logistic(), 600, 25_000), (Logistic(), 601, 0), (Multinomial(100), 200, 9000), (Multinomial(101), 200, 0)],
+    [(Logistic(), 1024, 41_960), (Logistic(), 1025, 0), (Multinomial(100), 200, 9000), (Multinomial(101), 200, 0)],
 )
 def test_a_hessian_that_is_too_large_is_not_asked_for(loss: Loss, dims: int, sampled: int) -> None:
     problem = Problem(loss=loss, dims=dims, rows=50_000, regularization=0.1)
