@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pytest
-from experiments.datasets import BENCHMARKS
+from experiments.datasets import BENCHMARKS, data_directory
 from website.examples import Shown, blocks, run
 from website.pages import ROOT
 
@@ -24,8 +24,9 @@ PAGES = [
 
 
 @pytest.mark.parametrize("page", PAGES)
-def test_the_commands_of_a_page_print_what_it_shows(page: str, tmp_path: Path) -> None:
+def test_the_commands_of_a_page_print_what_it_shows(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """If this fails after a change that is meant: `python -m website.examples PAGE` writes what is printed now."""
+    monkeypatch.setenv("BOLTDP_DATA", str(data_directory()))
     text = (ROOT / page).read_text("utf-8")
     for block, now in run(text, tmp_path):
         assert [shown.lasting for shown in now] == [shown.lasting for shown in block.commands]
