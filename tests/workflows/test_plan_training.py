@@ -186,6 +186,14 @@ def test_two_classes_have_interactions_where_there_is_little_noise(delta: float)
             replace(NUMBERS, columns=tuple(Numeric(f"n{place}", 0, 100) for place in range(12))), {}, id="too many"
         ),
         pytest.param(
+            replace(
+                NUMBERS,
+                columns=(*NUMBERS.columns, *(Numeric(f"c{place}", 0, 9, curve=(5,)) for place in range(300))),
+            ),
+            {},
+            id="more than pairs can have",
+        ),
+        pytest.param(
             replace(NUMBERS, columns=(*NUMBERS.columns, Categorical("town", tuple(map(str, range(700)))))),
             {},
             id="too many features",

@@ -241,9 +241,11 @@ def _choose_interactions(settings: Settings, schema: Schema, *, rows: int) -> Se
     """Return settings of histograms with interactions of all numbers, if "auto" chooses them."""
     if settings.interactions != "auto" or schema.pairs or schema.is_monotone:
         return settings
+    curved = add_provisional_curves(schema, DETAILED_STEPS)
+    if not 0 < math.comb(len(_list_curved_numbers(curved)), 2) <= MAX_AUTO_INTERACTIONS:
+        return settings
     paired = replace(settings, interactions="numbers")
-    curved = _add_interactions(paired, add_provisional_curves(schema, DETAILED_STEPS))
-    if not (0 < len(curved.pairs) <= MAX_AUTO_INTERACTIONS and curved.dims <= MAX_INTERACTIONS_DIMS):
+    if _add_interactions(paired, curved).dims > MAX_INTERACTIONS_DIMS:
         return settings
     noise, _ = _try_histograms(paired, schema, rows=rows)
     return paired if noise <= MAX_INTERACTIONS_NOISE else settings
@@ -253,8 +255,11 @@ def _add_interactions(settings: Settings, schema: Schema) -> Schema:
     """Return a schema with curves with the pairs of columns that the settings ask for."""
     if settings.interactions != "numbers":
         return schema
-    curved = [column.name for column in schema.columns if isinstance(column, Numeric) and column.curve]
-    return add_pairs(schema, [*combinations(curved, 2)])
+    return add_pairs(schema, [*combinations(_list_curved_numbers(schema), 2)])
+
+
+def _list_curved_numbers(schema: Schema) -> list[str]:
+    return [column.name for column in schema.columns if isinstance(column, Numeric) and column.curve]
 
 
 def _count_curves(schema: Schema) -> int:
