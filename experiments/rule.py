@@ -34,7 +34,7 @@ from boltdp.engines.in_memory import ArrayEngine
 from boltdp.schema import target
 from boltdp.schema.schema import Classes, Schema
 from boltdp.settings import Settings
-from boltdp.workflows import histograms, standardize
+from boltdp.workflows import histograms, plan_training, standardize
 from boltdp.workflows.label_check import plan_label_check
 from boltdp.workflows.plan_training import choose_histograms, choose_loss_by_noise, make_plan, resolve_settings
 from boltdp.workflows.train import train
@@ -121,6 +121,11 @@ def _with_noisy_gd(auto: Settings) -> Settings:
     return replace(_forget_algorithm(auto), loss="logistic") if auto.delta else auto
 
 
+def _with_interactions(auto: Settings) -> Settings:
+    detailed = auto.standardize_moments == "histograms" and auto.curves == plan_training.DETAILED_STEPS
+    return replace(auto, interactions="numbers") if detailed else auto
+
+
 CHOICES: Mapping[str, Choice] = {
     "auto": Choice(),
     "no margin": _with_margin(None),
@@ -151,6 +156,8 @@ CHOICES: Mapping[str, Choice] = {
         )
     ),
     "always histograms": Choice(lambda auto: replace(auto, standardize_moments="histograms")),
+    "no interactions": Choice(lambda auto: replace(auto, interactions="none")),
+    "more interactions": Choice(_with_interactions),
     "intercept 0.15": Choice(patches=[(standardize, "INTERCEPT", 0.15)]),
     "intercept 0.6": Choice(patches=[(standardize, "INTERCEPT", 0.6)]),
     "always objective": Choice(_forget_algorithm, patches=[(noisy_gd.NoisyGD, "fits_auto", lambda *_, **__: False)]),

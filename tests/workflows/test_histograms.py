@@ -120,6 +120,18 @@ def test_places_near_0_are_told_apart_and_short_whatever_the_bounds_are(bounds: 
     assert all(float(f"{place:.3g}") == pytest.approx(place, rel=1e-12) for place in moved.curve)
 
 
+def test_steps_are_at_quantiles_with_little_of_the_first_and_last_bin() -> None:
+    column = Numeric("a", 0, 100, curve=(20.0, 40.0, 60.0, 80.0), curve_source="private")
+    edges = np.array([column.low, *choose_bin_edges(column), column.high])
+    # Half of the rows are in the first bin; the others are evenly spread between 50 and 60.
+    inside = (edges[1:] > 50) & (edges[:-1] < 60)
+    shares = 0.5 * inside / inside.sum()
+    shares[0] = 0.5
+    curve = np.array(place_steps(column, shares).curve)
+    assert curve[0] < edges[1]  # a fifth of the rows count there, of seven tenths: one step of four
+    assert ((curve[1:] > 46) & (curve[1:] < 63)).all()
+
+
 @pytest.mark.parametrize("delta", [0.0, 1e-6])
 def test_the_certificate_states_the_histograms_and_survives_the_disk(delta: float) -> None:
     model = fit(delta=delta)

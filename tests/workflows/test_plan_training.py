@@ -19,7 +19,7 @@ from boltdp.schema.target import MAX_COUNT_NOISE
 from boltdp.settings import Settings, StandardizeMoments
 from boltdp.workflows import plan_training, standardize
 from boltdp.workflows.histograms import STEPS
-from boltdp.workflows.plan_training import MAX_INTERACTIONS_NOISE, Plan, make_plan
+from boltdp.workflows.plan_training import MAX_INTERACTIONS_NOISE, MAX_OBJECTIVE_NOISE, Plan, make_plan
 from boltdp.workflows.train import train
 
 SCHEMA = Schema(Classes("sick", (0, 1)), (Numeric("age", 0, 100), Numeric("pulse", 0, 250)))
@@ -156,6 +156,28 @@ NUMBERS = Schema(Classes("sick", (0, 1)), tuple(Numeric(f"n{place}", 0, 100) for
 
 def plan_auto(schema: Schema, rows: int, *, delta: float = 0.0, **changes: Any) -> Plan:
     return make_plan(schema, rows, Settings(epsilon=1.0, delta=delta, **changes))
+
+
+@pytest.mark.parametrize(
+    ("rows", "delta", "algorithm", "features"),
+    [
+        (1_000, 1e-6, "noisy-gd", 4 * 17),  # with a delta always 16 steps
+        (40_000, 1e-9, "noisy-gd", 4 * 17),
+        (200_000, 1e-10, "objective", 4 * 17 + 6 * 9),  # and with little noise, pairs
+        (1_000, 0.0, "objective", 4),
+        (200_000, 0.0, "objective", 4 * 17 + 6 * 9),
+    ],
+)
+def test_two_classes_have_curves_of_16_steps_with_a_delta_or_little_noise(
+    rows: int, delta: float, algorithm: str, features: int
+) -> None:
+    plan = plan_auto(NUMBERS, rows, delta=delta)
+    assert plan.schema.dims == features + 1
+    assert plan.certificate.algorithm == algorithm
+    noise = plan.certificate.training_noise
+    assert noise is not None
+    if delta and algorithm == "objective":
+        assert noise.expected_norm / rows <= MAX_OBJECTIVE_NOISE
 
 
 @pytest.mark.parametrize("delta", [0.0, 1e-9])

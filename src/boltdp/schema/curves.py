@@ -33,10 +33,6 @@ BASE = 1000.0
 PLACE_DIGITS = 3
 #: Automatic curves of ranges at least this wide, from or around 0, have the spacing "log".
 MIN_LOG_WIDTH = 1000.0
-#: The weight of even positions, beside that of ranks, in the places of steps at private quantiles.
-EVEN_SHARE = 0.5
-#: Bins with less than this share of the rows on one side of them have no even positions.
-TAIL_SHARE = 0.01
 #: The number of evenly spaced bins, and the ratio of the distances of the edges of all others from their anchor.
 EVEN_BINS, BIN_RATIO = 32, 1.5
 
@@ -122,18 +118,14 @@ def choose_bin_edges(column: Numeric) -> tuple[float, ...]:
 def place_steps(column: Numeric, shares: Doubles) -> Numeric:
     """Return the column with the steps of its curve moved to quantiles of the shares of rows that are in each bin.
 
-    Half of a place's position is its rank among the rows, and half its rank among the bins that hold them, so that
-    there are steps where few rows are. Many rows in the first or last bin, such as zeros, are mostly equal to the
-    bound: more than a step or two there would not tell them apart.
+    Many rows in the first or last bin, such as zeros, are mostly equal to the bound: more than a step or two there
+    would not tell them apart.
     """
     count, edges = len(column.curve), np.array([column.low, *choose_bin_edges(column), column.high])
-    total = max(float(shares.sum()), 1e-9)
-    occupied = (np.cumsum(shares) > TAIL_SHARE * total) & (np.cumsum(shares[::-1])[::-1] > TAIL_SHARE * total)
     shares = shares.copy()
     shares[[0, -1]] = np.minimum(shares[[0, -1]], 1.0 / (count + 1))
-    shares /= max(float(shares.sum()), 1e-9)
-    steps = (1.0 - EVEN_SHARE) * shares + EVEN_SHARE * occupied / max(int(occupied.sum()), 1)
-    places = np.interp(np.arange(1, count + 1) / (count + 1), np.append(0.0, np.cumsum(steps)), edges)
+    ranks = np.append(0.0, np.cumsum(shares)) / max(float(shares.sum()), 1e-9)
+    places = np.interp(np.arange(1, count + 1) / (count + 1), ranks, edges)
     anchor = _find_anchor(column)
     rounded = [_add_rounded(anchor, place - anchor) for place in places.tolist()]
     curve = rounded if _are_inside(column, rounded) else places.tolist()

@@ -31,15 +31,18 @@ from boltdp.workflows.target_range import plan_target_range
 
 #: Curves, and histograms for several classes with a delta, are always added if the noise per row stays below this.
 SMALL_NOISE_PER_ROW = 0.01
-#: The steps of curves at quantiles where there is little noise, and where many columns have curves; and the largest
-#: noise per row with each.
+#: The steps of curves at quantiles of two classes, and without a delta where many columns have curves; and the largest
+#: noise per row with each, without a delta.
 DETAILED_STEPS, REDUCED_STEPS = 16, 4
 MAX_DETAILED_STEPS_NOISE, MAX_REDUCED_STEPS_NOISE = 0.003, 0.012
+#: The largest noise per row with which objective perturbation trains two classes with a delta: it reaches the minimum
+#: of rows of any shape, which 40 scans do not.
+MAX_OBJECTIVE_NOISE = 0.002
 #: The largest noise of the mean of a feature for the latter.
 MAX_MEAN_NOISE = 0.13
 #: The largest number of interactions that "auto" adds, and of features with them, as more take the solver much longer;
 #: and the largest noise per row.
-MAX_AUTO_INTERACTIONS, MAX_INTERACTIONS_DIMS, MAX_INTERACTIONS_NOISE = 64, 700, 0.001
+MAX_AUTO_INTERACTIONS, MAX_INTERACTIONS_DIMS, MAX_INTERACTIONS_NOISE = 64, 700, 0.002
 #: "auto" chooses histograms only where these settings have their defaults.
 AUTO_SETTINGS = (
     "algorithm",
@@ -226,10 +229,10 @@ def choose_histograms(settings: Settings, schema: Schema, *, rows: int) -> Setti
         return counted if budget.delta and noise <= SMALL_NOISE_PER_ROW else settings
     detailed = replace(settings, standardize_moments="histograms", curves=DETAILED_STEPS)
     noise, _ = _try_histograms(detailed, schema, rows=rows)
-    if noise <= MAX_DETAILED_STEPS_NOISE:
+    if noise <= (MAX_OBJECTIVE_NOISE if budget.delta else MAX_DETAILED_STEPS_NOISE):
         return _choose_interactions(detailed, schema, rows=rows)
     if budget.delta:
-        return replace(settings, standardize_moments="histograms", algorithm="noisy-gd", loss="logistic")
+        return replace(detailed, algorithm="noisy-gd", loss="logistic")
     noise, spread = _try_histograms(replace(settings, curves=REDUCED_STEPS), schema, rows=rows)
     few = target.choose_curve_steps(columns, loss) < REDUCED_STEPS
     if few and noise <= MAX_REDUCED_STEPS_NOISE and spread <= MAX_MEAN_NOISE:
