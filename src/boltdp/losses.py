@@ -212,11 +212,13 @@ class Loss(ABC):
 
     def to_basis(self, weights: Doubles) -> Doubles:
         """Return weights of shape (..., vectors, dims) in the basis of the free vectors, (..., directions, dims)."""
-        return weights if self.basis is None else np.asarray(self.basis @ weights)
+        basis = self.basis
+        return weights if basis is None else np.asarray(basis @ weights)
 
     def from_basis(self, free: Doubles) -> Doubles:
         """Return the weights, of shape (..., vectors, dims), that `to_basis` turns into these free vectors."""
-        return free if self.basis is None else np.asarray(self.basis.T @ free)
+        basis = self.basis
+        return free if basis is None else np.asarray(basis.T @ free)
 
 
 class ClassLoss(Loss, abstract=True):
@@ -677,7 +679,7 @@ LOSSES: Mapping[str, type[Loss]] = {
 
 def make_contrast_basis(classes: int) -> Doubles:
     """Return an orthonormal basis, one vector per row, of the vectors of length `classes` that sum to zero."""
-    rows = np.tril(np.ones((classes - 1, classes)))
+    rows = np.tri(classes - 1, classes)
     rows[np.arange(classes - 1), np.arange(1, classes)] = -np.arange(1, classes)
     return np.asarray(rows / np.linalg.norm(rows, axis=1, keepdims=True))
 
