@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +23,9 @@ from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.feature_sums import FeatureSums
 from boltdp.kernel.loss_derivatives import DerivativeSums
 from boltdp.kernel.misclassification import ErrorCounts
-from boltdp.losses import Logistic
+from boltdp.kernel.number_errors import NumberErrors
+from boltdp.kernel.sum_state import Summation
+from boltdp.losses import Logistic, Multinomial, Robust
 from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema
 from boltdp.settings import Settings
@@ -47,7 +49,7 @@ def engine(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.M
     """Many parts of few rows, so that threads have something to overtake each other with."""
     monkeypatch.setattr(spools, "GATHER_BYTES", 1 << 16)
     monkeypatch.setattr(spools, "WINDOW_BYTES", 1 << 14)
-    monkeypatch.setattr(spools, "SINGLE_THREAD_BYTES", 0)
+    monkeypatch.setattr(spools, "SINGLE_THREAD_WORK", 0)
     monkeypatch.setattr("boltdp.schema.source_columns.MAX_BATCH_ROWS", 700)
     if request.param == "csv":
         table().to_pandas().to_csv(tmp_path / "rows.csv", index=False)
@@ -187,6 +189,33 @@ def test_few_rows_are_summed_by_the_thread_that_asks(monkeypatch: pytest.MonkeyP
     with open_source(table()).prepare(SCHEMA, Context(threads=4), permuted=False) as prepared:
         monkeypatch.setattr("boltdp.engines.local_store.map_in_order", none)
         prepared.add_to_sums([FeatureSums(prepared.feature_map, clip_norm=1.0)])
+
+
+@pytest.mark.parametrize(
+    "sums",
+    [
+        [DerivativeSums(Multinomial(2000), np.zeros((2000, 3)))],
+        [DerivativeSums(Logistic(), np.zeros((1, 3))) for _ in range(2000)],
+        [DerivativeSums(Multinomial(700), np.zeros((700, 3)), hessian=True)],
+        [ErrorCounts(np.zeros((1, 2000, 3)), classes=2000)],
+        [NumberErrors(Robust(), np.zeros((2000, 3)))],
+    ],
+)
+def test_few_rows_of_much_work_are_summed_by_several_threads(
+    sums: Sequence[Summation], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    add, used = Summation.add, []
+
+    def add_and_record(self: Summation, rows: PackedRows) -> None:
+        used.append(threading.current_thread())
+        add(self, rows)
+
+    monkeypatch.setattr(Summation, "add", add_and_record)
+    rows = np.zeros((1000, 4), np.float32)
+    with store_rows([rows], rows=1000, width=4, context=Context(threads=3), permuted=False) as prepared:
+        prepared.add_to_sums(sums)
+    assert used
+    assert threading.current_thread() not in used
 
 
 # ---- the pipeline -----------------------------------------------------------------------------------------------

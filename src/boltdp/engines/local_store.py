@@ -57,8 +57,8 @@ ORDERING_BYTES = 128 << 20
 GATHER_BYTES = 32 << 20
 #: Size of the memory-mapped window of a pass.
 WINDOW_BYTES = 32 << 20
-#: Rows up to this size are summed by one thread.
-SINGLE_THREAD_BYTES = 16 << 20
+#: Sums of up to this many multiplications are made by one thread.
+SINGLE_THREAD_WORK = 4 << 20
 #: The shortest time for which fetched rows are open.
 MIN_FETCHED_SECONDS = 0.25
 #: Drawn positions per call of the kernel for rows in memory, which fit in the processor's cache.
@@ -128,7 +128,7 @@ class LocalRows(PreparedRows):
             sgd.run(states, block, positions=drawn)
 
     def add_to_sums(self, sums: Sequence[Summation]) -> None:
-        if self._threads == 1 or 4 * self._store.width * self.rows <= SINGLE_THREAD_BYTES:
+        if self._threads == 1 or self.rows * sum(each.row_work for each in sums) <= SINGLE_THREAD_WORK:
             super().add_to_sums(sums)
             return
         self._check_width(sums)

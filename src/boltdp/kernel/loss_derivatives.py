@@ -74,7 +74,7 @@ class DerivativeSums(Summation):
         cells, slots = dims if feature_map is None else feature_map.cells, weights.shape[1]
         if matrix and slots > MAX_HESSIAN_SLOTS:
             raise ParameterError(f"weights must be of <= {MAX_HESSIAN_SLOTS} slots for a matrix, got {slots}")
-        self._matrix = matrix
+        self._matrix, self._vectors = matrix, loss.vector_count
         # The kernel sums second derivatives of losses with kinks in units of the largest.
         self._unit = loss.smoothness if second_order and loss.simplex.kink_curvature is not None else 1.0
         self.share = share  #: the share of the rows that is summed
@@ -93,6 +93,10 @@ class DerivativeSums(Summation):
             raise ParameterError(f"positive must be one of 2 or more classes, got {positive} of {classes}")
         if code:
             raise ParameterError("class_weights must be above 0 and at most 1")
+
+    @property
+    def row_work(self) -> int:
+        return super().row_work * (self.cells if self._matrix else 1)
 
     @property
     def rows(self) -> int:

@@ -28,7 +28,7 @@ class ErrorCounts(Summation):
             raise ParameterError(f"weights must have shape (models, vectors, dims), got {weights.ndim}-D")
         models, vectors, dims = weights.shape
         weights = check_finite("weights", weights, weights.shape)
-        self._models = models
+        self._models, self._vectors = models, models * vectors
         cells = dims if feature_map is None else feature_map.cells
         of_slots = convert_to_slot_weights(weights, feature_map)
         if self._allocate_block(

@@ -27,7 +27,7 @@ class NumberErrors(Summation):
         models, dims = weights.shape
         of_slots = convert_to_slot_weights(check_finite("weights", weights, weights.shape), feature_map)
         cells = dims if feature_map is None else feature_map.cells
-        self._models = models
+        self._models = self._vectors = models
         numbers = (loss.parameter, loss.whole_error, of_slots.ctypes.data)
         if self._allocate_block("number_errors", cells, (cells, loss.number, models), feature_map, *numbers):
             raise ParameterError(f"errors of numbers must be of a loss that predicts one, got {loss.name!r}")

@@ -27,6 +27,13 @@ class Summation:
 
     _mismatch: ClassVar[str]  #: error message for the block of another sum
 
+    _vectors: int = 1  #: weight vectors by which a row is multiplied
+
+    @property
+    def row_work(self) -> int:
+        """About how many multiplications a row takes."""
+        return self._vectors * self.cells
+
     def _allocate_block(
         self,
         kind: str,
