@@ -398,6 +398,8 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
         # Private rows are spilled only to a directory that is removed; without one, never.
         "temp_directory": spill,
         "autoinstall_known_extensions": "false",
+        # Else whole row groups of all columns are read at once, which takes as much memory as they are large.
+        "disable_parquet_prefetching": "true",
     }
     connection = _call_duckdb(
         lambda: duckdb.connect(path, read_only=path != ":memory:", config=config),
