@@ -229,6 +229,10 @@ def calibrate_objective_noise(problem: Problem, budget: Budget) -> Mechanism:
     spherical = Mechanism("spherical", calibrate_spherical_term(problem, budget), problem.dimensions)
     if budget.delta == 0:
         return spherical
+    # Where Gaussian noise of the same norm is not enough, only more is, and how much need not be searched.
+    deviation = spherical.expected_norm / Mechanism("gaussian", 1.0, problem.dimensions).expected_norm
+    if not _is_enough(problem, deviation, budget):
+        return spherical
     gaussian = Mechanism("gaussian", calibrate_gaussian_term(problem, budget), problem.dimensions)
     return choose_smallest_noise(gaussian, spherical)
 
@@ -279,18 +283,13 @@ def calibrate_gaussian_term(problem: Problem, budget: Budget, *, other_mu: float
     """
     check_volume_term(problem, budget.epsilon)
 
-    def is_enough(sigma: float) -> bool:
-        # The delta of Gaussian noise does not depend on the number of dimensions.
-        noise = Mechanism("gaussian", sigma, 1)
-        return bool(_bound_delta(problem, noise, budget.epsilon, other_mu) <= arb(budget.delta))
-
-    if other_mu and not is_enough(MAX_DEVIATION):
+    if other_mu and not _is_enough(problem, MAX_DEVIATION, budget, other_mu):
         raise ParameterError(
             f"what is released beside the weights must leave a part of epsilon = {budget.epsilon:g} and delta = "
             f"{budget.delta:g} to them, and does not",
             hint="a larger regularization spends less of it",
         )
-    return find_smallest_number(is_enough)
+    return find_smallest_number(lambda deviation: _is_enough(problem, deviation, budget, other_mu))
 
 
 def check_volume_term(problem: Problem, epsilon: float) -> None:
@@ -437,6 +436,13 @@ def _is_purely_private(problem: Problem, scale: float, epsilon: float) -> bool:
     simplex, (rows, regularization), changed = _get_noise_inputs(problem)
     with set_precision(128):
         return bool(changed * bound_privacy_loss(simplex, arb(rows) * arb(regularization), arb(scale)) <= arb(epsilon))
+
+
+def _is_enough(problem: Problem, deviation: float, budget: Budget, other_mu: float = 0.0) -> bool:
+    """Return whether Gaussian noise of this standard deviation certainly makes the exact minimiser private."""
+    # Its delta does not depend on the number of dimensions.
+    noise = Mechanism("gaussian", deviation, 1)
+    return bool(_bound_delta(problem, noise, budget.epsilon, other_mu) <= arb(budget.delta))
 
 
 def _bound_delta(problem: Problem, noise: Mechanism, epsilon: float, other_mu: float = 0.0) -> arb:
