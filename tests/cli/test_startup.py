@@ -18,9 +18,14 @@ from boltdp.cli._command_group import Commands
 from .conftest import Run
 
 #: What takes a tenth of a second or more to import, alone or with what it imports itself.
-HEAVY = ("scipy", "pyarrow", "duckdb", "sklearn", "matplotlib", "pandas", "psycopg", "numpy", "flint")
+HEAVY = (
+    *("scipy", "pyarrow", "pyarrow.compute", "duckdb", "sklearn", "matplotlib", "pandas", "psycopg", "numpy", "flint"),
+    "rich",
+)
 #: The two that even checking a certificate needs.
 ARITHMETIC = {"numpy", "flint"}
+#: What printing a table needs beside them.
+TABLES = ARITHMETIC | {"rich"}
 
 _PROGRAM = f"""\
 import sys
@@ -71,18 +76,18 @@ def test_what_is_done_with_a_model_alone_imports_nothing_that_reads_rows(
     trained = run("train", rows, "--schema", "schema.toml", "--epsilon", 1, *options, "-o", "model.json")
     assert trained.exit_code == 0, trained.output
     for command in ("verify", "show", "sql"):
-        assert imported(command, "model.json", folder=rows.parent) <= ARITHMETIC
+        assert imported(command, "model.json", folder=rows.parent) <= TABLES
 
 
 @pytest.mark.parametrize("classes", [2, 10])
 def test_a_plan_imports_nothing_that_reads_rows(tmp_path: Path, classes: int) -> None:
     options = ("--rows", 10_000, "--features", 20, "--classes", classes, "--delta", 1e-6)
-    assert imported("plan", *options, folder=tmp_path) <= ARITHMETIC
+    assert imported("plan", *options, folder=tmp_path) <= TABLES
 
 
 def test_training_imports_what_it_uses_so_that_these_tests_can_fail(rows: Path) -> None:
     options = ("--schema", "schema.toml", "--epsilon", 1, "-o", "model.json")
-    assert imported("train", rows, *options, folder=rows.parent) == {"numpy", "flint", "pyarrow", "duckdb"}
+    assert imported("train", rows, *options, folder=rows.parent) == TABLES | {"pyarrow", "duckdb"}
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+
 from boltdp._interrupts import let_signal_end_process
 from boltdp._version import __version__
 from boltdp.cli._check_address_space import check_memory_limit
 
-# This must come before any large import.
+# These must come before any large import, which makes a hundred thousand objects and no garbage.
 check_memory_limit()
+gc.set_threshold(100_000)
 with let_signal_end_process():
     import click
 

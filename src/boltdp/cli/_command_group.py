@@ -172,9 +172,9 @@ def command(
 
 
 def _print_error(message: str, *, hint: str | None = None, code: int = USER_ERROR) -> int:
-    print_message("error", message, style="bold red")
+    print_message("error", message, colour="red")
     if hint is not None:
-        print_message("hint", hint, style="bold cyan")
+        print_message("hint", hint, colour="cyan")
     return code
 
 

@@ -10,9 +10,6 @@ from contextlib import contextmanager, suppress
 from typing import Any, Literal
 
 import click
-from rich.console import Console
-from rich.table import Table
-from rich.text import Text
 
 from boltdp._files import outputs
 from boltdp.errors import make_printable
@@ -65,6 +62,11 @@ def emit_json(record: Mapping[str, Any]) -> None:
 
 def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = None, numbers: bool = False) -> None:
     """Print a result as a table; `numbers` right-aligns all columns but the first."""
+    # Imported here and below because many commands print no table and no progress bar.
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
     table = Table(box=None, show_header=header is not None, pad_edge=False, header_style="bold")
     for index in range(len(rows[0])):
         right = numbers and index > 0
@@ -81,35 +83,36 @@ def emit_table(rows: Sequence[Sequence[str]], *, header: Sequence[str] | None = 
 
 def emit_guarantee(guarantee: str, *, private: bool) -> None:
     """Print the guarantee, in red if the model is not private."""
-    # click drops the colour if standard output is no terminal.
-    emit(guarantee if private or os.environ.get("NO_COLOR") else click.style(guarantee, fg="red", bold=True))
+    emit(guarantee if private else _colour(guarantee, "red"))
 
 
 def note(message: str) -> None:
     """Print a note on standard error, unless --quiet is given."""
     if not is_given("quiet"):
-        print_message("note", message, style="bold cyan")
+        print_message("note", message, colour="cyan")
 
 
 def state_condition(message: str) -> None:
     """Print an assumption of the guarantee that boltdp cannot check on standard error, even with --quiet."""
-    print_message("condition", message, style="bold yellow")
+    print_message("condition", message, colour="yellow")
 
 
 def warn(message: str) -> None:
     """Print a warning on standard error, even with --quiet."""
-    print_message("warning", message, style="bold red")
+    print_message("warning", message, colour="red")
 
 
 @contextmanager
 def show_bar(*, unit: str = "rows") -> Iterator[Callable[..., None]]:
     """Show a progress bar if standard error is a terminal; yield a function of stage, done and total."""
-    # Imported here because few commands show a progress bar.
+    if is_given("quiet") or not sys.stderr.isatty():
+        yield lambda *_: None
+        return
+    from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
     columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit)
-    hidden, console = is_given("quiet") or not sys.stderr.isatty(), Console(stderr=True)
-    with Progress(*columns, TimeRemainingColumn(), console=console, transient=True, disable=hidden) as progress:
+    with Progress(*columns, TimeRemainingColumn(), console=Console(stderr=True), transient=True) as progress:
         task, current = progress.add_task("", visible=False), ""
 
         def show(stage: str, done: int, total: int) -> None:
@@ -122,9 +125,14 @@ def show_bar(*, unit: str = "rows") -> Iterator[Callable[..., None]]:
         yield show
 
 
-def print_message(kind: str, message: str, *, style: str) -> None:
+def print_message(kind: str, message: str, *, colour: str) -> None:
     """Print a message of one kind, such as "warning", on standard error."""
     # Names in the message may come from an untrusted file: control characters must not reach the terminal.
     message = "\n".join(make_printable(line, longest=len(message)) for line in message.split("\n"))
-    # rich handles NO_COLOR and the type of the terminal.
-    Console(stderr=True, highlight=False, soft_wrap=True).print(Text.assemble((f"{kind}:", style), f" {message}"))
+    click.echo(f"{_colour(f'{kind}:', colour)} {message}", err=True)
+
+
+def _colour(text: str, colour: str) -> str:
+    """Return bold text of a colour; click drops both where the output is no terminal."""
+    plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
+    return text if plain else click.style(text, fg=colour, bold=True)

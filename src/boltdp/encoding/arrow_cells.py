@@ -13,7 +13,6 @@ from typing import Any, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from boltdp._array_types import Booleans, Floats
 from boltdp.encoding.arrow_buffers import locate_values, mask_missing, view_values
@@ -89,6 +88,8 @@ class _Timestamps(NamedTuple):
             return cls(found if pa.types.is_date32(kind) else found // _DAYS["ms"], none, mask_missing(cells))
         if pa.types.is_null(kind):
             return cls(none, none, np.ones(len(cells), bool))
+        import pyarrow.compute as pc  # imported here, as most columns are read without it
+
         texts = cells.cast(pa.string())
         fits = pc.match_substring_regex(texts, f"^({PATTERN})$")
         known = view_values(fits)
@@ -113,7 +114,7 @@ def to_floats(cells: pa.Array) -> Floats:
     if pa.types.is_dictionary(cells.type):
         cells = cells.dictionary_decode()
     if not (pa.types.is_float32(cells.type) or pa.types.is_float64(cells.type)):
-        cells = pc.cast(cells, pa.float64(), safe=False)
+        cells = cells.cast(pa.float64(), safe=False)
     floats: Floats = view_values(cells)
     gaps = mask_missing(cells)
     return floats if gaps is None else np.where(gaps, floats.dtype.type(np.nan), floats)

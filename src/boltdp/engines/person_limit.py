@@ -13,7 +13,6 @@ from typing import Any
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from boltdp._array_types import Booleans, Integers, PackedRows
 from boltdp._threads import close_at_end
@@ -91,6 +90,8 @@ class LimitingEncoder:
 
 def _encode_ids(ids: pa.Array) -> tuple[Integers, list[Any]]:
     """Return the integer code of each row's person, and the id of each code; None is the unknown person."""
+    import pyarrow.compute as pc  # imported here, as most schemas declare no person_id
+
     kind = ids.type
     try:
         if pa.types.is_dictionary(kind):
