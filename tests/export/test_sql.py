@@ -421,6 +421,76 @@ def test_many_columns_and_classes_stay_of_sane_size() -> None:
     assert_same(model, table)
 
 
+#: Adjacent numbers whose bounds differ, one end of them, or none; and those whose bounds are next to each other.
+BOUNDS = (
+    *((-20, 50), (-20, 50), (0, 1e-3), (-20, 1e9), (5, 6), (0, 1e-250), (-1e-290, 1e-290)),
+    *((5, math.nextafter(5, 6)), (1e6, 1e6 + 1), (-1e300, 1e300), (0, 90)),
+)
+
+
+def make_adjacent_schema(classes: tuple[Value, ...] = (0, 1), *, centred: bool = False, **more: Any) -> Schema:
+    columns = tuple(Numeric(f"f{i}", low, high) for i, (low, high) in enumerate(BOUNDS))
+    schema = Schema(Classes("label", classes), columns, **more)
+    generator, n = np.random.default_rng(3), len(columns)
+    centers = generator.uniform(-0.5, 0.5, n).tolist() if centred else [0.0] * n
+    scales = generator.uniform(0.2, 2, n).tolist()
+    return replace(schema, standardization=Standardization((*centers,), (*scales,), clip_norm=2.5))
+
+
+def make_adjacent_rows(count: int = 400) -> pa.Table:
+    """Make numbers on both sides of the bounds and at them, missing ones, NaN, infinities and the tiniest."""
+    generator = np.random.default_rng(4)
+
+    def make_cells(low: float, high: float) -> list[float | None]:
+        ends = [low, high, math.nextafter(low, INF), math.nextafter(high, -INF), (low + high) / 2, 5e-324, 1e-30]
+        return [ends[i % len(ends)] if i % 3 == 0 else x for i, x in enumerate(random_floats(generator, count))]
+
+    return pa.table({f"f{i}": pa.array(make_cells(*bounds), pa.float64()) for i, bounds in enumerate(BOUNDS)})
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_adjacent_numbers_of_any_bounds_have_the_bits_of_the_encoder(centred: bool) -> None:
+    schema, rows = make_adjacent_schema(centred=centred), make_adjacent_rows()
+    (cells,) = encode_rows(open_source(rows), schema, label=False)
+    features = schema.encoding.read_features(cells)[:, 1:].astype(np.float64)
+    written = _write_row(schema.encoding, DIALECTS["duckdb"])
+    np.testing.assert_array_equal(np.array(in_duckdb(rows, written)), features)
+    assert written.count("list_zip") == 2  # all but those whose width is hardly a number
+
+
+@pytest.mark.parametrize("classes", [(0, 1), ("a", "b", "c")])
+@pytest.mark.parametrize("centred", [False, True])
+def test_adjacent_numbers_of_any_bounds_are_scored_as_the_model_does(classes: tuple[Value, ...], centred: bool) -> None:
+    schema, rows = make_adjacent_schema(classes, centred=centred), make_adjacent_rows()
+    for seed in range(3):
+        model = make_model(schema, seed=seed)
+        assert_same(model, rows)
+        odds = model.predict_proba(rows)
+        found = in_duckdb(rows, write_probability_expression(model, "duckdb"))
+        np.testing.assert_allclose(found, odds[:, 1] if len(classes) == 2 else odds, rtol=1e-12)
+
+
+@pytest.mark.parametrize("classes", [(0, 1), ("a", "b", "c")])
+def test_many_standardized_columns_of_different_bounds_are_short(classes: tuple[Value, ...]) -> None:
+    generator, n = np.random.default_rng(1), 1500
+    columns = tuple(Numeric(f"c{i}", -generator.random(), 2 + generator.random()) for i in range(n))
+    standardization = Standardization((*generator.uniform(-0.1, 0.1, n),), (*generator.uniform(0.5, 2, n),), 30.0)
+    model = make_model(Schema(Classes("label", classes), columns, standardization=standardization))
+    rows = pa.table({column.name: generator.normal(1, 2, 20) for column in columns})
+    assert_same(model, rows)
+    for dialect, longest in (("duckdb", 125), ("postgres", 160)):
+        for write in (write_scoring_expression, write_probability_expression):
+            weights = 25 * len(model.weights) * n
+            assert len(write(model, dialect)) < longest * n + weights
+
+
+def test_many_columns_that_are_no_plain_numbers_are_no_deep_expression() -> None:
+    """DuckDB refuses more than 1,000 levels."""
+    columns = tuple(Categorical(f"c{i}", ("a",)) for i in range(1100))
+    model = make_model(Schema(Classes("label", ("x", "y", "z")), columns))
+    assert_same(model, pa.table({column.name: ["a", "b", None] for column in columns}))
+
+
 def test_probability_is_that_of_the_model_for_long_rows_too() -> None:
     generator = np.random.default_rng(5)
     schema = Schema(Classes("label", (0, 1)), (Numeric("x", -20, 50), Numeric("y", 0, 9)), clip_norm=0.5)
@@ -546,7 +616,7 @@ def test_other_dialects_quote_as_they_must(dialect: str) -> None:
     schema = Schema(Classes("y", ("it's", "a\\b")), (Categorical('co"l`umn', ("x'y\\z",)), Numeric("n", 0, 1)))
     expression = write_scoring_expression(make_model(schema), dialect)
     if dialect == "postgres":
-        assert 'pg_catalog.format(\'%s\', "co""l`umn")' in expression
+        assert 'pg_catalog.concat("co""l`umn")' in expression
         assert "cell IN ('x''y\\z')" in expression
         assert "THEN 'a\\b' ELSE 'it''s' END" in expression
     else:

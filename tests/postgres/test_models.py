@@ -28,6 +28,8 @@ from boltdp.settings import Settings
 from boltdp.workflows.predict import predict, score_batches
 from boltdp.workflows.train import train
 from tests.export.test_sql import (
+    make_adjacent_rows,
+    make_adjacent_schema,
     make_model,
     make_paired_rows,
     make_paired_schema,
@@ -395,6 +397,26 @@ def test_expression_of_boltdp_sql_gives_what_predict_gives(
             expected = predict(model.with_threshold(0.4), engine).tolist()
         rows = admin.execute(f"SELECT {expression} FROM {cells}".encode()).fetchall()
         assert [row[0] for row in rows] == expected
+
+
+@pytest.mark.parametrize("centred", [False, True])
+@pytest.mark.parametrize("classes", [(0, 1), ("a", "b", "c")])
+def test_adjacent_numbers_of_any_bounds_are_scored_as_predict_does(
+    admin: psycopg.Connection, classes: tuple[Any, ...], centred: bool
+) -> None:
+    rows = make_adjacent_rows()
+    admin.execute(f"CREATE TEMP TABLE adjacent (id int, {' float8, '.join(rows.column_names)} float8)".encode())
+    with admin.cursor().copy("COPY adjacent FROM STDIN") as copy:
+        for place, row in enumerate(rows.to_pylist()):
+            copy.write_row([place, *row.values()])
+    model = make_model(make_adjacent_schema(classes, centred=centred), seed=3)
+    expression = write_scoring_expression(model, "postgres")
+    found = admin.execute(f"SELECT {expression} FROM adjacent ORDER BY id".encode()).fetchall()
+    assert [one for (one,) in found] == model.predict(open_source(rows)).tolist()
+    expression = write_probability_expression(model, "postgres")
+    found = admin.execute(f"SELECT {expression} FROM adjacent ORDER BY id".encode()).fetchall()
+    odds = model.predict_proba(rows)
+    np.testing.assert_allclose([one for (one,) in found], odds[:, 1] if len(classes) == 2 else odds, rtol=1e-12)
 
 
 @pytest.mark.parametrize("count", [3, 12])

@@ -20,6 +20,8 @@ from tests.engines.sources import SCHEMA, table
 from tests.export.test_sql import (
     CELLS,
     HOSTILE_NAMES,
+    make_adjacent_rows,
+    make_adjacent_schema,
     make_clipped_model,
     make_model,
     make_paired_rows,
@@ -65,6 +67,12 @@ def test_pairs_of_columns_are_scored_too(spark: Any, classes: tuple[Any, ...], c
 
 def test_texts_that_are_declared_numbers_are_read_as_predict_reads_them(spark: Any) -> None:
     assert_same(spark, make_model(texts_schema(), seed=2), rows_of_texts())
+
+
+@pytest.mark.parametrize("centred", [False, True])
+def test_adjacent_numbers_of_any_bounds_are_scored_too(spark: Any, centred: bool) -> None:
+    for classes in ((0, 1), ("a", "b", "c")):
+        assert_same(spark, make_model(make_adjacent_schema(classes, centred=centred)), make_adjacent_rows())
 
 
 @pytest.mark.parametrize("kind", ["text", "bool", "tiny", "big", "double", "float", "decimal"])

@@ -17,6 +17,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import groupby
 
 import numpy as np
@@ -44,25 +45,33 @@ from boltdp.model import Model
 MAX_TERMS = 100
 #: An expression with more characters than this is bound to a name instead of being repeated for each step.
 MAX_REPEATED = 200
+#: Bounds that are nearer to each other are written as constants, with the half of their width.
+MIN_WIDTH = 1e-200
 
 
 def write_scoring_expression(model: Model, dialect: str) -> str:
     """Write an SQL expression over the columns of the schema for the class that `model` predicts."""
-    sql = find_dialect(dialect)
-    weights = unproject_weights(model.schema, model.weights)
-    target = model.schema.target
+    sql, target = find_dialect(dialect), model.schema.target
 
     def write_prediction(scores: Sequence[str]) -> str:
         return target.write_prediction(scores, model.margin_threshold, model.certificate.problem.loss, sql)
 
-    reorders = len(weights) > 1 and len(model.slope_norms) > 1
+    reorders = len(model.weights) > 1 and len(model.slope_norms) > 1
     if reorders or target.depends_on_score_scale(model.margin_threshold):
         return _write_with_clipped_margins(model, sql, write_prediction)
+    plan, weights = _fold_factors(model.schema.encoding, unproject_weights(model.schema, model.weights))
     if len(weights) == 1:
-        return write_prediction([_write_margin(model.schema.encoding, weights[0], sql)])
+        return write_prediction([_write_margin(plan, weights[0], sql)])
     products = sql.make_array([sql.dot.format("x", sql.make_constant_array(row)) for row in weights])
     predicted = write_prediction([sql.write_element("margin", index) for index in range(len(weights))])
-    return sql.bind("x", _write_row(model.schema.encoding, sql), sql.bind("margin", products, predicted))
+    return sql.bind("x", _write_row(plan, sql), sql.bind("margin", products, predicted))
+
+
+def _fold_factors(plan: EncodingPlan, weights: Doubles) -> tuple[EncodingPlan, Doubles]:
+    """Fold the factors of features into the weights, where no norm of the features is needed."""
+    folded = weights.copy()
+    folded[:, : len(plan.factors)] *= plan.factors
+    return replace(plan, factors=np.ones_like(plan.factors)), folded
 
 
 def write_probability_expression(model: Model, dialect: str, *, of: Value | None = None) -> str:
@@ -197,7 +206,14 @@ def _write_margin(plan: EncodingPlan, weights: Doubles, sql: Dialect) -> str:
         return sql.dot.format(_write_row(plan, sql), sql.make_constant_array(weights))
     counts = [*(column.scaled.rule.feature_count for column in columns), *(pair.feature_count for pair in pairs)]
     *parts, _ = np.split(weights, np.cumsum(counts))
-    terms = [term for column, part in zip(columns, parts, strict=False) for term in column.list_terms(part)]
+    terms: list[str] = []
+    for _, run in groupby(zip(columns, parts, strict=False), key=lambda pair: pair[0].group_key):
+        group, of_group = zip(*run, strict=True)
+        if sql.cells and len(group) > 1:
+            # Each cell would be read by a query of its own.
+            terms.append(sql.dot.format(group[0].make_array(group), sql.make_constant_array(np.concatenate(of_group))))
+        else:
+            terms += [term for column, part in zip(group, of_group, strict=True) for term in column.list_terms(part)]
     terms += [pair.write_term(part) for pair, part in zip(pairs, parts[len(columns) :], strict=True)]
     if plan.constant is not None:
         terms.append(f"{sql.write_constant(plan.constant)} * {sql.write_constant(weights[-1])}")
@@ -212,7 +228,15 @@ def _write_row(plan: EncodingPlan, sql: Dialect) -> str:
     arrays += [pair.make_array() for pair in _make_pair_writers(plan, columns, sql)]
     if plan.constant is not None:
         arrays.append(sql.make_array([sql.write_constant(plan.constant)]))
-    return "\n|| ".join(arrays)
+    return _concatenate(arrays)
+
+
+def _concatenate(arrays: Sequence[str]) -> str:
+    """Write arrays as one, in two halves: databases limit the depth of expressions, and copy what is concatenated."""
+    if len(arrays) == 1:
+        return arrays[0]
+    middle = len(arrays) // 2
+    return f"({_concatenate(arrays[:middle])}\n|| {_concatenate(arrays[middle:])})"
 
 
 def _make_column_writers(plan: EncodingPlan, sql: Dialect) -> list[_ColumnSql]:
@@ -299,32 +323,48 @@ class _BoundedSql(_ColumnSql):
         self.centers, self.factors = scaled.centers[:numbers].tolist(), scaled.factors[:numbers].tolist()
 
     @property
-    def _has_exact_ends(self) -> bool:
+    def has_exact_ends(self) -> bool:
         """Whether the bounds are encoded as -1 and 1 without clipping; not if hardly a number is between them."""
         low, high = self.rule.bounds
         middle, half = (low + high) / 2.0, (high - low) / 2.0
         return bool(np.float32((high - middle) / half) <= 1.0 and np.float32((low - middle) / half) >= -1.0)
 
     def write_number(self, double: str, index: int) -> str:
-        """Write the feature of a number as SQL: clipped, scaled to [-1, 1], rounded, centred; 0 for NULL and NaN."""
-        sql, center, factor = self.sql, self.centers[index], self.factors[index]
-        write, low, high = sql.write_constant, self.rule.low, self.rule.high
-        half = (high - low) / 2.0
-        middle = write((low + high) / 2.0)
+        """Write the feature of a number as SQL."""
+        numbers = (*self.rule.bounds, self.centers[index], self.factors[index])
+        if not self.centers[index] or len(double) <= MAX_REPEATED:
+            return self.write_feature(double, numbers)
+        return self.sql.bind("number", double, self.write_feature("number", numbers))
+
+    def write_feature(self, double: str, numbers: Iterable[float | str]) -> str:
+        """Write a number clipped, scaled to [-1, 1], rounded, centred and times a factor; 0 for NULL and NaN.
+
+        `numbers` are the bounds, the centre and the factor, or SQL of those that are not constant.
+        """
+        sql, write, (low, high, center, factor) = self.sql, self.sql.write_constant, numbers
+        if isinstance(low, str) or isinstance(high, str):
+            low, high = map(self._write_operand, (low, high))
+            middle, half = f"(({low} + {high}) / {write(2.0)})", f"(({high} - {low}) / {write(2.0)})"
+            tiny = f"{half} * {write(1e-28)}"
+        else:
+            middle, half, tiny = map(write, ((low + high) / 2.0, (high - low) / 2.0, 1e-28 * (high - low) / 2.0))
+            low, high = map(write, (low, high))
         known = double if center else f"coalesce(nullif({double}, {sql.write_special('NaN')}), {middle})"
-        clipped = f"least({sql.write_maximum([known, write(low)])}, {write(high)})"
-        offset = f"{clipped} - {middle}"
+        offset = f"least({sql.write_maximum([known, low])}, {high}) - {middle}"
         if sql.underflow:
             # Rounds values that underflow a float32 to 0; others change by at most a rounding error of a double.
-            tiny = write(1e-28 * half)
             offset = f"{offset} + {tiny} - {tiny}"
-        scaled = f"CAST(CAST(({offset}) / {write(half)} AS {sql.real}) AS {sql.double})"
-        if not self._has_exact_ends:
+        scaled = f"CAST(CAST(({offset}) / {half} AS {sql.real}) AS {sql.double})"
+        if not self.has_exact_ends:
             scaled = f"least({sql.write_maximum([scaled, write(-1.0)])}, {write(1.0)})"
+        product = "" if factor == 1.0 else f" * {self._write_operand(factor)}"
         if not center:
-            return f"{scaled} * {write(factor)}"
-        centred = f"({scaled} - {write(center)}) * {write(factor)}"
+            return scaled + product
+        centred = f"({scaled} - {self._write_operand(center)}){product}"
         return f"CASE WHEN {double} <= {sql.write_special('Infinity')} THEN {centred} ELSE {write(0.0)} END"
+
+    def _write_operand(self, number: float | str) -> str:
+        return number if isinstance(number, str) else self.sql.write_constant(number)
 
 
 class _NumberSql(_BoundedSql):
@@ -355,14 +395,40 @@ class _NumberSql(_BoundedSql):
 
     @property
     def group_key(self) -> object:
-        return self if self.rule.thresholds else (*self.rule.bounds, *self.centers, *self.factors)
+        low, high = self.rule.bounds
+        if self.rule.thresholds or not self.has_exact_ends or high - low <= MIN_WIDTH:
+            # SQL computes half the width of bounds that differ, and in PostgreSQL an underflow is an error.
+            return self
+        return _NumberSql if self.sql.zip else self.numbers
+
+    @property
+    def numbers(self) -> tuple[float, ...]:
+        """The bounds, the centre and the factor."""
+        return (*self.rule.bounds, *self.centers, *self.factors)
 
     def make_array(self, group: Sequence[_ColumnSql]) -> str:
-        """Write an SQL array of the features of columns with equal bounds: one expression, mapped over their cells."""
+        """Write an SQL array of the features of numbers: one expression, mapped over their cells.
+
+        What differs between them is mapped over as well.
+        """
         if len(group) == 1:
             return super().make_array(group)
-        cells = self.sql.make_cell_array([column.source for column in group], [column.cell for column in group])
-        return self.sql.map.format(name="v", value=cells, body=self.write_number("v", 0))
+        sql = self.sql
+        cells = sql.make_cell_array([column.source for column in group], [column.cell for column in group])
+        rows = [column.numbers for column in group if isinstance(column, _NumberSql)]
+        columns = [*zip(*rows, strict=True)]
+        varying = [place for place, values in enumerate(columns) if len(set(values)) > 1]
+
+        def write_body(elements: Sequence[str]) -> str:
+            double, *others = elements
+            numbers: list[float | str] = [*self.numbers]
+            for place, element in zip(varying, others, strict=True):
+                numbers[place] = element
+            return self.write_feature(double, numbers)
+
+        if not varying:
+            return sql.map.format(name="v", value=cells, body=write_body(["v"]))
+        return sql.map_arrays([cells, *(sql.make_constant_array(columns[place]) for place in varying)], write_body)
 
     def _write_steps(self, places: Sequence[float], values: Sequence[str], missing: str | None = None) -> str:
         """Write an SQL step function: `values` below the first and from each of `places` on.

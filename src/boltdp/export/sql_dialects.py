@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -50,6 +50,9 @@ class Dialect:
     cells: str = ""
     #: A literal that is a double beside doubles, as numerics of PostgreSQL are too.
     number: str = "{}"
+    zip: str = ""  #: the array of `{body}` for the elements of several `{arrays}` of one length, if it is written so
+    zipped: str = "{array}"  #: one of those arrays, at `{place}`
+    element: str = ""  #: the element in `{body}` of the array at `{place}`
     first: int = 1  #: the index of an array's first element
     backslashes: bool = False  #: whether a backslash in a literal is an escape
     underflow: bool = False  #: whether a product or a cast that underflows is an error
@@ -87,12 +90,19 @@ class Dialect:
         """Write `body`, an expression in which `name` stands for `value`, computed once."""
         return self.let.format(name=name, value=value, body=body)
 
+    def map_arrays(self, arrays: Sequence[str], write_body: Callable[[Sequence[str]], str]) -> str:
+        """Write the array of what `write_body` makes of an element of each of `arrays`, which have one length."""
+        places = range(self.first, self.first + len(arrays))
+        zipped = (self.zipped.format(array=array, place=place) for array, place in zip(arrays, places, strict=True))
+        body = write_body([self.element.format(place=place) for place in places])
+        return self.zip.format(arrays=", ".join(zipped), body=body)
+
     def make_cell_array(self, columns: Sequence[str], cells: Sequence[str]) -> str:
         """Write an array of columns as doubles, each of which is one of `cells`."""
         if not self.cells:
             return self.array.format(", ".join(cells))
-        texts = ", ".join(f"nullif({_POSTGRES_PRINT.format(column)}, '')" for column in columns)
-        return self.cells.format(texts=texts, kinds=", ".join(map(_POSTGRES_KIND.format, columns)))
+        texts, kinds = (", ".join(map(each.format, columns)) for each in (_POSTGRES_PRINT, _POSTGRES_KIND))
+        return self.cells.format(texts=texts, kinds=kinds)
 
     def read_cell(self, column: str, body: str) -> str:
         """Write `body`, which may use `cell`, the text of a column, and `kind`, its type, if the dialect has them."""
@@ -115,7 +125,7 @@ def _name_postgres_types(*names: str) -> str:
 
 # Whoever owns a type can define its casts and functions for it, which would run with the rights of those who predict,
 # and an immutable one even where it is not reached. So a column is only given to functions of pg_catalog that use none.
-_POSTGRES_KIND, _POSTGRES_PRINT = "pg_catalog.pg_typeof({0})", "pg_catalog.format('%s', {0})"
+_POSTGRES_KIND, _POSTGRES_PRINT = "pg_catalog.pg_typeof({0})", "pg_catalog.concat({0})"
 _POSTGRES_READ = (
     f"(SELECT {{body}} FROM (SELECT {_POSTGRES_KIND} AS kind, CASE WHEN pg_catalog.num_nulls({{0}}) = 0 THEN"
     f" CASE {_POSTGRES_KIND} WHEN {_name_postgres_types('bool')}"
@@ -154,6 +164,8 @@ DIALECTS: dict[str, Dialect] = {
         array="[{}]",
         length="len({})",
         map="list_transform({value}, lambda {name}: {body})",
+        zip="list_transform(list_zip({arrays}), lambda v: {body})",
+        element="v[{place}]",
         nulls="list_resize(CAST([] AS DOUBLE[]), {})",
         dot="list_dot_product({}, {})",
         let="list_transform([{value}], lambda {name}: {body})[1]",
@@ -176,9 +188,13 @@ DIALECTS: dict[str, Dialect] = {
         text="text",
         array="CAST(ARRAY[{}] AS double precision[])",
         length="pg_catalog.cardinality({})",
-        map="ARRAY(SELECT {body} FROM pg_catalog.unnest({value}) WITH ORDINALITY AS a({name}, place) ORDER BY place)",
+        # Arrays in a list of expressions are read element by element and in order; in FROM they would be stored first.
+        map="ARRAY(SELECT {body} FROM (SELECT pg_catalog.unnest({value}) AS {name}) AS each)",
+        zip="ARRAY(SELECT {body} FROM (SELECT {arrays}) AS each)",
+        element="v{place}",
+        zipped="pg_catalog.unnest({array}) AS v{place}",
         nulls="pg_catalog.array_fill(CAST(NULL AS double precision), ARRAY[{}])",
-        dot="(SELECT sum(a * b) FROM ROWS FROM (pg_catalog.unnest({}), pg_catalog.unnest({})) AS pair(a, b))",
+        dot="(SELECT sum(a * b) FROM (SELECT pg_catalog.unnest({}) AS a, pg_catalog.unnest({}) AS b) AS pair)",
         # Without OFFSET 0 the planner would write the value wherever its name stands.
         let="(SELECT {body} FROM (SELECT {value} AS {name} OFFSET 0) AS bound_{name})",
         type_name="kind",
@@ -208,8 +224,8 @@ DIALECTS: dict[str, Dialect] = {
         weekday="CAST(extract(isodow FROM CAST({} AS date)) AS int) - 1",
         underflow=True,
         cell=_POSTGRES_CELL,
-        cells=f"ARRAY(SELECT {_POSTGRES_NUMBER} FROM ROWS FROM (pg_catalog.unnest(ARRAY[{{kinds}}]),"
-        " pg_catalog.unnest(ARRAY[{texts}])) WITH ORDINALITY AS each(kind, cell, place) ORDER BY place)",
+        cells=f"ARRAY(SELECT {_POSTGRES_NUMBER} FROM (SELECT kind, nullif(text, '') AS cell FROM (SELECT"
+        " pg_catalog.unnest(ARRAY[{kinds}]) AS kind, pg_catalog.unnest(ARRAY[{texts}]) AS text) AS each) AS each)",
     ),
     "spark": Dialect(
         quotes="`",
