@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "sgd.h"
+#include "sparse_rows.h"
 
 /* Whether the axes can be followed, and their features are as many as the map says. */
 static int axes_are_sound(const struct feature_map *r)
@@ -114,4 +115,32 @@ WIDEST void feature_map_scores(const struct feature_map *r, uint64_t cells, cons
             *out++ = sum / length;
         }
     }
+}
+
+int feature_map_sparse_scores(const struct feature_map *r, const struct sparse_rows *rows, const double *weights,
+                              size_t vectors, double *room, double *out, double *norms)
+{
+    if (!sparse_rows_fit(rows, r))
+        return SGD_CORRUPT;
+    const uint64_t fours = r->cells / 4 * 4;
+    uint32_t *places = (uint32_t *) (void *) (room + r->dims);
+    for (uint64_t i = 0; i < rows->rows; i++) {
+        const size_t count = sparse_rows_features(rows, r, i, room, places);
+        double lanes[4] = {0}, square = 0.0;
+        for (size_t k = 0; k < count; k++)
+            *(places[k] < fours ? lanes + places[k] % 4 : &square) += room[k] * room[k];
+        square = ((lanes[0] + lanes[1]) + (lanes[2] + lanes[3])) + square;
+        const double length = square > 1.0 && !r->downweights ? sqrt(square) : 1.0;
+        if (norms != NULL)
+            norms[i] = square < 1.0 ? sqrt(square) : 1.0;
+        for (size_t v = 0; v < vectors; v++) {
+            double sums[8] = {0}, sum = 0.0;
+            for (size_t k = 0; k < count; k++)
+                sums[places[k] % 8] += weights[v * r->dims + places[k]] * room[k];
+            for (size_t k = 0; k < 8; k++)
+                sum += sums[k];
+            *out++ = sum / length;
+        }
+    }
+    return SGD_OK;
 }

@@ -190,6 +190,14 @@ void feature_map_features(const struct feature_map *map, const float *rows, size
 void feature_map_scores(const struct feature_map *map, uint64_t cells, const float *rows, size_t n_rows,
                     const double *weights, size_t vectors, double *room, double *out, double *norms);
 
+/*
+ * The same of sparse rows (sparse_rows.h), with the same bits, if they fit the map; else SGD_CORRUPT. `room` has twice
+ * as many numbers as there are features.
+ */
+struct sparse_rows;
+int feature_map_sparse_scores(const struct feature_map *map, const struct sparse_rows *rows, const double *weights,
+                              size_t vectors, double *room, double *out, double *norms);
+
 /* ---- inside the loops --------------------------------------------------------------------------------------- */
 
 typedef double vec4 __attribute__((vector_size(32), aligned(8), may_alias));

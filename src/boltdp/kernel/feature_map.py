@@ -18,6 +18,7 @@ import numpy.typing as npt
 from boltdp._array_types import Doubles, Integers, PackedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.sgd import _allocate_aligned, _get_address, _library
+from boltdp.kernel.sparse_rows import PLACES_MESSAGE, SparseRows
 
 SegmentKind = Literal["numbers", "category", "steps", "constant"]
 _KINDS = ("numbers", "category", "steps", "constant", "pair")
@@ -269,6 +270,13 @@ class FeatureMap:
             raise ParameterError("a feature map must have cells, got none")
 
     @cached_property
+    def keeps_zeros(self) -> bool:
+        """Whether all cells are numbers, and those of 0 are features of 0, as sparse rows need."""
+        numbers, *others = self.segments
+        plain = numbers.kind == "numbers" and all(part.kind == "constant" for part in others) and not self.row_weights
+        return plain and not numbers.a.any()
+
+    @cached_property
     def block(self) -> npt.NDArray[np.uint8]:
         """The feature map as bytes in the memory layout of C."""
         groups = [part for part in self.segments if part.is_group]
@@ -339,16 +347,17 @@ def convert_to_slot_weights(weights: Doubles, feature_map: FeatureMap | None) ->
     return np.ascontiguousarray(weights, np.float64)
 
 
-def compute_scores(rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None = None) -> Doubles:
+def compute_scores(rows: PackedRows | SparseRows, weights: Doubles, feature_map: FeatureMap | None = None) -> Doubles:
     """Return <w, x> for each packed row x, scaled into the unit ball, and each weight vector, (vectors, dims).
 
-    A map that downweights long rows leaves them as they are. Without a feature map the cells are the features.
+    A map that downweights long rows leaves them as they are. Without a feature map the cells are the features. Sparse
+    rows need one that keeps zeros.
     """
     return _compute_scores(rows, weights, feature_map, None)
 
 
 def compute_scores_and_norms(
-    rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None = None
+    rows: PackedRows | SparseRows, weights: Doubles, feature_map: FeatureMap | None = None
 ) -> tuple[Doubles, Doubles]:
     """Return the scores of `compute_scores`, and the norm, at most 1, of each row that they are computed from."""
     norms = np.empty(len(rows))
@@ -356,8 +365,10 @@ def compute_scores_and_norms(
 
 
 def _compute_scores(
-    rows: PackedRows, weights: Doubles, feature_map: FeatureMap | None, norms: Doubles | None
+    rows: PackedRows | SparseRows, weights: Doubles, feature_map: FeatureMap | None, norms: Doubles | None
 ) -> Doubles:
+    if isinstance(rows, SparseRows):
+        return _compute_sparse_scores(rows, weights, feature_map, norms)
     cells, dims = (rows.shape[1] - 1,) * 2 if feature_map is None else (feature_map.cells, feature_map.dims)
     if rows.dtype != np.float32 or rows.ndim != 2 or rows.shape[1] != 1 + cells or weights.shape[1:] != (dims,):
         raise ParameterError(
@@ -378,6 +389,27 @@ def _compute_scores(
         out.ctypes.data,
         None if norms is None else norms.ctypes.data,
     )
+    return out
+
+
+def _compute_sparse_scores(
+    rows: SparseRows, weights: Doubles, feature_map: FeatureMap | None, norms: Doubles | None
+) -> Doubles:
+    if feature_map is None or not feature_map.keeps_zeros or rows.width != 1 + feature_map.cells:
+        raise ParameterError("sparse rows must have a feature map of their cells that keeps zeros")
+    of_slots = convert_to_slot_weights(weights, feature_map)
+    out, room = np.empty((len(rows), len(weights))), np.empty(2 * feature_map.dims)
+    code = _library.feature_map_sparse_scores(
+        feature_map.block.ctypes.data,
+        rows.block.ctypes.data,
+        of_slots.ctypes.data,
+        len(weights),
+        room.ctypes.data,
+        out.ctypes.data,
+        None if norms is None else norms.ctypes.data,
+    )
+    if code:
+        raise ParameterError(PLACES_MESSAGE)
     return out
 
 

@@ -5,8 +5,8 @@
 #include <math.h>
 #include <string.h>
 
-#include "losses.h"
 #include "hash_sampling.h"
+#include "losses.h"
 
 typedef uint64_t word4 __attribute__((vector_size(32), aligned(8), may_alias));
 
@@ -212,6 +212,9 @@ struct tile {
     double scales[TILE];
     double weights[TILE]; /* of the rows and of their classes */
     double lengths[TILE]; /* where gradients are clipped */
+    const uint32_t *places; /* of a sparse row, which is alone: those of the numbers in x, else NULL */
+    size_t count;           /* of them */
+    uint64_t numbers;       /* those that are summed */
 };
 
 /* Some of a tile's rows. */
@@ -291,11 +294,24 @@ INLINE void read_number_tile(double *squares, const struct tile *t, const float 
         squares[r] = LANES(sums[r]);
 }
 
+/* <a, x> for a sparse row x. */
+INLINE double sparse_dot(const double *a, const struct tile *t)
+{
+    double lanes[4] = {0};
+    for (size_t k = 0; k < t->count; k++)
+        lanes[t->places[k] % 4] += a[t->places[k]] * t->x[k];
+    return LANES(lanes);
+}
+
 /* out = <a, x> for each row x. */
 INLINE void dots(double *out, const double *a, const struct tile *t, const struct part *p, int n)
 {
     const size_t dense = t->shape->first, groups = t->shape->groups;
     vec4 sums[TILE] = {{0}};
+    if (t->places != NULL) {
+        out[0] = sparse_dot(a, t);
+        return;
+    }
     for (size_t i = 0; i < dense; i += 4)
         for (int r = 0; r < n; r++)
             sums[r] += AT(a, i) * AT(p->x, r * dense + i);
@@ -307,12 +323,31 @@ INLINE void dots(double *out, const double *a, const struct tile *t, const struc
     }
 }
 
+/*
+ * to += factor * x for a sparse row x. Its terms go past `partial`, where every row must have added to each number, and
+ * what `low` carries to `high`.
+ */
+INLINE void add_sparse_multiple(uint64_t *to, double factor, const struct tile *t)
+{
+    uint64_t *high = to + t->numbers, *low = high + t->numbers;
+    for (size_t k = 0; k < t->count; k++) {
+        const int64_t term = (int64_t) (bits_of(factor * t->x[k] + OFFSET) - OFFSET_BITS);
+        const uint64_t lower = low[t->places[k]] + ((uint64_t) term & UINT32_MAX);
+        high[t->places[k]] += (uint64_t) (term >> 32) + (lower >> 32);
+        low[t->places[k]] = lower & UINT32_MAX;
+    }
+}
+
 /* to += factor * x for each row x, one after the other, from dense number `first` on. */
 INLINE void add_multiples(uint64_t *to, const double *factors, const struct tile *t, const struct part *p, size_t first,
                           int n)
 {
     const size_t dense = t->shape->first, groups = t->shape->groups;
     double own[TILE]; /* which no store to `to` can change */
+    if (t->places != NULL) {
+        add_sparse_multiple(to, factors[0], t);
+        return;
+    }
     memcpy(own, factors, n * sizeof *own);
     for (size_t i = first; i < dense; i += 4) {
         word4 sum = WORDS_AT(to, i);
@@ -446,28 +481,14 @@ INLINE void add_rows(const struct derivatives_state *s, const struct tile *t, in
         add_margins(s, t, first, n);
 }
 
-/* Add n rows, but those that are neutral. */
-INLINE void add_tile(struct derivatives_state *s, struct tile *t, const float *rows, int n)
+/* Add n rows that were read, with their own weights, but those that are neutral; the result is how many. */
+INLINE uint64_t add_read(struct derivatives_state *s, struct tile *t, const double *labels, const double *squares,
+                         const int *sampled, int n)
 {
-    const size_t cells = s->sum.cells, dims = t->shape->dims, width = 1 + cells;
-    double squares[TILE], labels[TILE];
-    int good = 0, sampled[TILE], any = 0;
-    for (int r = 0; r < n; r++)
-        any |= sampled[r] = hash_selects(rows + r * width, width, s->share);
-    if (!any)
-        return;
-    if (t->map == NULL)
-        widen(squares, t->x, t->shape->first, rows + 1, cells, n);
-    else if (t->only_numbers)
-        read_number_tile(squares, t, rows + 1, cells, n);
-    else
-        read_tile(squares, t, rows + 1, cells, n);
-    for (int r = 0; r < n; r++)
-        labels[r] = rows[r * width];
+    int good = 0;
     loss_labels(s->loss, labels, (size_t) n, &t->reading, t->signs, t->y);
     for (int r = 0; r < n; r++) {
-        t->scales[r] = t->signs[r] != 0.0 && sampled[r] ? sgd_row_scale(squares[r], dims) : 0.0;
-        t->weights[r] = feature_map_row_weight(t->map, rows + r * width + 1);
+        t->scales[r] = t->signs[r] != 0.0 && sampled[r] ? sgd_row_scale(squares[r], t->shape->dims) : 0.0;
         if (s->weighted)
             t->weights[r] *= label_weight(labels[r], s->classes, t->class_weights);
         if (t->downweights && t->scales[r] > 0.0 && t->scales[r] < 1.0) {
@@ -484,17 +505,38 @@ INLINE void add_tile(struct derivatives_state *s, struct tile *t, const float *r
             if (t->scales[r] > 0.0)
                 add_rows(s, t, r, 1);
     s->sum.summed += (uint64_t) good;
-    s->waiting += (uint64_t) good;
+    return (uint64_t) good;
 }
 
-INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows, int wide)
+/* Add n rows, but those that are neutral. */
+INLINE void add_tile(struct derivatives_state *s, struct tile *t, const float *rows, int n)
 {
-    (void) wide;
+    const size_t cells = s->sum.cells, width = 1 + cells;
+    double squares[TILE], labels[TILE];
+    int sampled[TILE], any = 0;
+    for (int r = 0; r < n; r++)
+        any |= sampled[r] = hash_selects(rows + r * width, width, s->share);
+    if (!any)
+        return;
+    if (t->map == NULL)
+        widen(squares, t->x, t->shape->first, rows + 1, cells, n);
+    else if (t->only_numbers)
+        read_number_tile(squares, t, rows + 1, cells, n);
+    else
+        read_tile(squares, t, rows + 1, cells, n);
+    for (int r = 0; r < n; r++) {
+        labels[r] = rows[r * width];
+        t->weights[r] = feature_map_row_weight(t->map, rows + r * width + 1);
+    }
+    s->waiting += add_read(s, t, labels, squares, sampled, n);
+}
+
+#define ARRAY(name) (s->data + place_of(s, shape, name))
+
+INLINE struct tile make_tile(struct derivatives_state *s, const struct shape *shape)
+{
     const struct feature_map *map = sum_map(&s->sum);
-    const struct shape shape = shape_of(s->sum.cells, map);
-    const size_t width = 1 + s->sum.cells;
-#define ARRAY(name) (s->data + place_of(s, &shape, name))
-    struct tile t = {.shape = &shape, .map = map, .w = ARRAY(WEIGHTS), .direction = ARRAY(DIRECTION)};
+    struct tile t = {.shape = shape, .map = map, .w = ARRAY(WEIGHTS), .direction = ARRAY(DIRECTION)};
     t.class_weights = ARRAY(CLASS_WEIGHTS);
     t.reading = read_labels_by(map, s->classes, s->positive);
     t.partial = (uint64_t *) (void *) s->data;
@@ -505,6 +547,22 @@ INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows, 
     t.x = ARRAY(ROWS);
     t.active = (uint32_t *) (void *) ARRAY(ACTIVE);
     t.scores = ARRAY(SCORES);
+    t.numbers = numbers_of(s, shape);
+    return t;
+}
+
+/* Rows are as private after the scan as before it, and nobody needs them here. */
+static void forget_rows(struct derivatives_state *s, const struct shape *shape)
+{
+    memset(ARRAY(ROWS), 0, (char *) ARRAY(CLASS_WEIGHTS) - (char *) ARRAY(ROWS));
+}
+
+INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows, int wide)
+{
+    (void) wide;
+    const struct shape shape = shape_of(s->sum.cells, sum_map(&s->sum));
+    const size_t width = 1 + s->sum.cells;
+    struct tile t = make_tile(s, &shape);
     for (size_t i = 0; i < n_rows;) {
         const int n = i + TILE <= n_rows ? TILE : 1;
         if (n == TILE)
@@ -515,9 +573,27 @@ INLINE void scan(struct derivatives_state *s, const float *rows, size_t n_rows, 
         if (s->waiting + TILE > DERIVATIVES_SUMMED_ROWS)
             fold(s, &shape);
     }
-    /* Rows are as private after the scan as before it, and nobody needs them here. */
-    memset(t.x, 0, (char *) ARRAY(CLASS_WEIGHTS) - (char *) t.x);
-#undef ARRAY
+    forget_rows(s, &shape);
+}
+
+static void scan_sparse(struct derivatives_state *s, const struct sparse_rows *rows)
+{
+    const struct feature_map *map = sum_map(&s->sum);
+    const struct shape shape = shape_of(s->sum.cells, map);
+    struct tile t = make_tile(s, &shape);
+    uint32_t *places = (uint32_t *) (void *) (t.x + shape.first); /* where the next row of a tile would be */
+    const int sampled = 1;
+    t.places = places;
+    for (uint64_t i = 0; i < rows->rows; i++) {
+        const double label = rows->labels[i];
+        double lanes[4] = {0};
+        t.count = sparse_rows_features(rows, map, i, t.x, places);
+        for (size_t k = 0; k < t.count; k++)
+            lanes[places[k] % 4] += t.x[k] * t.x[k];
+        t.weights[0] = 1.0;
+        add_read(s, &t, &label, &(double){LANES(lanes)}, &sampled, 1);
+    }
+    forget_rows(s, &shape);
 }
 
 static size_t sums_end(const void *state)
@@ -546,6 +622,22 @@ static void join(void *state, const void *other)
 /* `high` and `low` have room for 2^33 rows. */
 DEFINE_KIND(derivatives, UINT64_C(0x376a626f746c6f62) /* "boltobj7" */, UINT64_C(1) << 33,
             offsetof(struct derivatives_state, waiting), join);
+
+int derivatives_add_sparse(void *state, size_t bytes, const struct sparse_rows *rows)
+{
+    struct derivatives_state *s = state;
+    const int code = sum_check(state, bytes);
+    if (code != SGD_OK)
+        return code;
+    if (s->sum.magic != derivatives_kind.magic || sums_matrix(s) || s->share <= UINT32_MAX)
+        return SGD_BAD_RECIPE;
+    if (!sparse_rows_fit(rows, sum_map(&s->sum)))
+        return SGD_CORRUPT;
+    if (rows->rows > derivatives_kind.max_rows - s->sum.summed)
+        return SGD_FINISHED;
+    scan_sparse(s, rows);
+    return SGD_OK;
+}
 
 int derivatives_sum(const void *state, size_t bytes, double *out)
 {

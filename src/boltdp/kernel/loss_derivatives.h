@@ -16,6 +16,7 @@
 #ifndef BOLTDP_LOSS_DERIVATIVES_H
 #define BOLTDP_LOSS_DERIVATIVES_H
 
+#include "sparse_rows.h"
 #include "sum_state.h"
 
 #define DERIVATIVES_SUMMED_ROWS 1024 /* rows that `partial` has room for */
@@ -58,6 +59,12 @@ uint64_t derivatives_bytes(uint64_t loss, uint64_t cells, uint64_t classes, uint
 int derivatives_init(void *state, size_t bytes, uint64_t loss, uint64_t cells, uint64_t classes, uint64_t positive,
                    uint64_t kind, uint64_t weighted, const void *map, double parameter, double clip, uint64_t share,
                    const double *weights, const double *direction, const double *class_weights);
+
+/*
+ * Add sparse rows to the sum of a vector over all rows, whose map they fit (sparse_rows.h); SGD_CORRUPT if they do not,
+ * and SGD_BAD_RECIPE for other sums.
+ */
+int derivatives_add_sparse(void *state, size_t bytes, const struct sparse_rows *rows);
 
 /* The sum, into out[V*slots]; a matrix, both of its triangles, into out[V*slots*slots]. */
 int derivatives_sum(const void *state, size_t bytes, double *out);

@@ -6,11 +6,12 @@ import math
 
 import numpy as np
 
-from boltdp._array_types import Doubles
+from boltdp._array_types import Doubles, PackedRows
 from boltdp.errors import ParameterError
 from boltdp.kernel.feature_map import FeatureMap, convert_to_slot_weights
 from boltdp.kernel.hash_sampling import count_sampled_hashes
 from boltdp.kernel.sgd import _convert_class_weights, _get_address, _library
+from boltdp.kernel.sparse_rows import PLACES_MESSAGE, SparseRows
 from boltdp.kernel.sum_state import Summation, check_finite
 from boltdp.losses import Loss
 
@@ -93,6 +94,16 @@ class DerivativeSums(Summation):
             raise ParameterError(f"positive must be one of 2 or more classes, got {positive} of {classes}")
         if code:
             raise ParameterError("class_weights must be above 0 and at most 1")
+
+    def add(self, rows: PackedRows | SparseRows, *, build: str | None = None) -> None:
+        """Add a block of packed rows. The sum of a vector takes sparse ones as they are, for the same bits."""
+        keeps_zeros = self._feature_map is not None and self._feature_map.keeps_zeros
+        if not isinstance(rows, SparseRows) or self._matrix or self.share < 1.0 or not keeps_zeros:
+            super().add(rows, build=build)
+        elif rows.width != 1 + self.cells or _library.derivatives_add_sparse(
+            self._block.ctypes.data, self._block.size, rows.block.ctypes.data
+        ):
+            raise ParameterError(PLACES_MESSAGE)
 
     @property
     def row_work(self) -> int:

@@ -12,6 +12,7 @@ from boltdp._array_types import Doubles, PackedRows
 from boltdp.errors import DataError, ParameterError
 from boltdp.kernel.feature_map import check_packed_rows
 from boltdp.kernel.sgd import _allocate_aligned, _find_build_number, _get_address, _get_error_text, _library
+from boltdp.kernel.sparse_rows import SparseRows
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -52,8 +53,12 @@ class Summation:
         self._first = self._block.copy()
         return code
 
-    def add(self, rows: PackedRows, *, build: str | None = None) -> None:
+    def add(self, rows: PackedRows | SparseRows, *, build: str | None = None) -> None:
         """Add a block of packed rows; for `build` see `sgd.run`."""
+        if isinstance(rows, SparseRows):
+            for block in rows.read_blocks():
+                self.add(block, build=build)
+            return
         number = _find_build_number(build)
         check_packed_rows("rows", rows)
         if rows.shape[1] != 1 + self.cells:

@@ -43,12 +43,16 @@ static int is_neutral(const struct unusable_label_count_state *s, const float *c
     return 1;
 }
 
+static int is_unusable(const struct unusable_label_count_state *s, float label)
+{
+    return !(s->classes == 0 ? label_is_number(label) : label_is_class(label, (double) s->classes));
+}
+
 INLINE void scan(struct unusable_label_count_state *s, const float *rows, size_t n_rows, int wide)
 {
     (void) wide;
     for (size_t i = 0; i < n_rows; i++, rows += 1 + s->sum.cells)
-        if (!(s->classes == 0 ? label_is_number(rows[0]) : label_is_class(rows[0], (double) s->classes)) &&
-            !(s->skip_neutral && is_neutral(s, rows + 1)))
+        if (is_unusable(s, rows[0]) && !(s->skip_neutral && is_neutral(s, rows + 1)))
             s->count++;
     s->sum.summed += n_rows;
 }
@@ -61,3 +65,19 @@ static size_t sums_end(const void *state)
 
 DEFINE_KIND(unusable_label_count, UINT64_C(0x3162616c746c6f62) /* "boltlab1" */, UINT64_C(1) << 62,
             offsetof(struct unusable_label_count_state, count), sum_join_counts);
+
+int unusable_label_count_add_labels(void *state, size_t bytes, const float *labels, size_t n)
+{
+    struct unusable_label_count_state *s = state;
+    const int code = sum_check(state, bytes);
+    if (code != SGD_OK)
+        return code;
+    if (s->sum.magic != unusable_label_count_kind.magic || s->skip_neutral)
+        return SGD_BAD_RECIPE;
+    if (n > unusable_label_count_kind.max_rows - s->sum.summed)
+        return SGD_FINISHED;
+    for (size_t i = 0; i < n; i++)
+        s->count += (uint64_t) is_unusable(s, labels[i]);
+    s->sum.summed += n;
+    return SGD_OK;
+}

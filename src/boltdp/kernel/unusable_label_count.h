@@ -25,4 +25,7 @@ uint64_t unusable_label_count_bytes(uint64_t cells, uint64_t classes, const void
 int unusable_label_count_init(void *state, size_t bytes, uint64_t cells, uint64_t classes, const void *map,
                               const float *neutral);
 
+/* Count n labels, as those of rows; SGD_BAD_RECIPE if the cells of rows matter. */
+int unusable_label_count_add_labels(void *state, size_t bytes, const float *labels, size_t n);
+
 #endif

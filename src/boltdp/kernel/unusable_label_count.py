@@ -6,6 +6,8 @@ import numpy as np
 
 from boltdp._array_types import PackedRows
 from boltdp.errors import ParameterError
+from boltdp.kernel.sgd import _library
+from boltdp.kernel.sparse_rows import SparseRows
 from boltdp.kernel.sum_state import Summation
 
 _COUNT_AT = 7 * 8
@@ -26,9 +28,20 @@ class UnusableLabelCount(Summation):
             if neutral.shape != (1, 1 + cells) or neutral.dtype != np.float32:
                 raise ParameterError(f"neutral must be one packed row of {cells} cells, got shape {neutral.shape}")
             skipped = np.ascontiguousarray(neutral[0, 1:])
+        self._skips_neutral = neutral is not None
         address = None if skipped is None else skipped.ctypes.data
         if self._allocate_block("unusable_label_count", cells, (cells, classes), None, address):
             raise ParameterError(f"there must be cells, and classes or none, got {cells} and {classes}")
+
+    def add(self, rows: PackedRows | SparseRows, *, build: str | None = None) -> None:
+        """Add a block of packed rows; of sparse ones the labels are enough, unless there is a neutral row."""
+        if not isinstance(rows, SparseRows) or self._skips_neutral:
+            super().add(rows, build=build)
+            return
+        labels = rows.labels
+        _library.unusable_label_count_add_labels(
+            self._block.ctypes.data, self._block.size, labels.ctypes.data, len(labels)
+        )
 
     @property
     def count(self) -> int:
