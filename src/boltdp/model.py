@@ -32,6 +32,8 @@ from boltdp.schema.target import Threshold
 if TYPE_CHECKING:
     from typing_extensions import Self
 
+    from boltdp.kernel.sparse_rows import SparseRows
+
 __all__ = ["FORMAT", "FORMAT_VERSION", "Model", "ModelFileError", "Threshold"]
 
 FORMAT = "boltdp-model"
@@ -233,7 +235,7 @@ class Model:
         """
         return replace(self, threshold=threshold)  # type: ignore[arg-type]
 
-    def margins(self, packed: PackedRows) -> Doubles:
+    def margins(self, packed: PackedRows | SparseRows) -> Doubles:
         """Compute <w, x> for each packed row and weight vector; rows are clipped to norm 1 as in training.
 
         The features of monotone columns are left out of the norm: see `encoding.monotone.make_scoring_plan`. A link

@@ -9,14 +9,19 @@ import numpy.typing as npt
 import pandas as pd
 import pyarrow as pa
 import pytest
+from scipy.sparse import csr_array, random_array
 
 from boltdp.engines import open_source
 from boltdp.engines.base import Engine, encode_rows
-from boltdp.engines.in_memory import ArrayEngine
-from boltdp.errors import DataError
+from boltdp.engines.in_memory import ArrayEngine, _SparseVectors
+from boltdp.errors import DataError, ParameterError
+from boltdp.kernel.sparse_rows import SparseRows
 from boltdp.run_context import Context
 from boltdp.schema.schema import Categorical, Classes, Numeric, Schema, Vector, make_array_schema
 from boltdp.schema.source_columns import ColumnType
+from boltdp.settings import Settings
+from boltdp.workflows.predict import predict, score_batches
+from boltdp.workflows.train import train
 
 SECRET = "Smith-4711"
 
@@ -150,3 +155,90 @@ def test_object_that_is_no_data_is_told_by_its_type() -> None:
 )
 def test_kind_is_told_from_the_type_alone(arrow: pa.DataType, expected: ColumnType) -> None:
     assert ColumnType.from_arrow(arrow) == expected
+
+
+def make_sparse_pair(*, dims: int = 40, rows: int = 900) -> tuple[csr_array, npt.NDArray[np.int64]]:
+    """Return rows of few numbers, some of them longer than 1, missing or not finite, and labels, some undeclared."""
+    random = np.random.default_rng(0)
+    X = random_array((rows, dims), density=0.1, format="csr", rng=random, data_sampler=random.standard_normal)
+    X.data[[3, 40, 41, 90]] = np.nan, np.inf, -np.inf, 1e300
+    return X, np.where(np.arange(rows) % 50 == 7, 9, X @ random.normal(size=dims) > 0).astype(int)
+
+
+@pytest.mark.parametrize("algorithm", ["objective", "noisy-gd"])
+@pytest.mark.parametrize("loss", ["logistic", "huber"])
+@pytest.mark.parametrize("classes", [(0, 1), (0, 1, 9)], ids=len)
+def test_sparse_rows_give_the_bits_of_dense_ones_and_are_never_dense(
+    algorithm: str, loss: str, classes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X, y = make_sparse_pair(dims=1100)  # so many that no matrix is summed
+    schema = make_array_schema(dims=1100, classes=classes, intercept=True)
+    settings = Settings(epsilon=4.0, delta=1e-6, algorithm=algorithm, loss=loss, standardize="none", noise_seed=5)
+    dense = train(ArrayEngine.from_pair(X.toarray(), y), schema, settings)
+    expected = np.concatenate([*score_batches(dense, ArrayEngine.from_numpy(X.toarray()))])
+    monkeypatch.delattr(SparseRows, "read_blocks")
+    monkeypatch.delattr(_SparseVectors, "to_dense")
+    sparse = train(ArrayEngine.from_pair(X, y), schema, settings)
+    assert sparse.weights.tobytes() == dense.weights.tobytes()
+    assert sparse.unusable_labels == dense.unusable_labels
+    (margins,) = score_batches(sparse, ArrayEngine.from_sparse(X))
+    assert margins.tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"standardize": "private"},
+        {"algorithm": "objective", "standardize": "private", "standardize_moments": "squares"},
+        {"algorithm": "bolton"},
+        {"algorithm": "objective"},
+    ],
+    ids=str,
+)
+def test_sparse_rows_that_something_reads_in_full_give_the_same_bits(options: dict[str, Any]) -> None:
+    """Centres, passes of SGD in a random order, and matrices of few features need every number of a row."""
+    X, y = make_sparse_pair()
+    for low in (-1.0, -0.5):  # a 0 is no cell of 0 where it is not in the middle
+        target = Classes("label", (0, 1))
+        schema = Schema(target, (Vector("x", 40, low, 1.0),), clip_norm=2.0)
+        settings = Settings(epsilon=4.0, seed=3, noise_seed=5, **options)
+        dense, sparse = (train(ArrayEngine.from_pair(rows, y), schema, settings) for rows in (X.toarray(), X))
+        assert sparse.weights.tobytes() == dense.weights.tobytes()
+        np.testing.assert_array_equal(predict(sparse, X), predict(dense, X.toarray()))
+
+
+def test_bad_cells_of_sparse_rows_are_reported_where_rows_are_not_private() -> None:
+    schema, context = make_array_schema(dims=2, classes=(0, 1)), Context(on_bad_row="error")
+    for number, label, column in ((np.nan, 1, "x"), (0.5, 2, "label")):
+        engine = ArrayEngine.from_pair(csr_array([[0.25, 0.0], [0.0, number]]), [0, label])
+        with pytest.raises(DataError, match=f"^column '{column}' must be complete"):
+            engine.prepare(schema, context, permuted=False)
+
+
+def test_a_sparse_column_beside_others_becomes_dense() -> None:
+    X = csr_array([[0.25, 0.0], [0.0, 0.5]])
+    target, columns = Classes("label", (0, 1)), (Vector("x", 2, -1, 1), Numeric("age", -1, 1))
+    engine = ArrayEngine.from_pair(X, [0, 1]).with_column("age", [0.75, 0.0])
+    for schema, cells in ((Schema(target, columns), 3), (Schema(target, columns[:1]), 2)):
+        with engine.prepare(schema, Context(), permuted=False) as prepared:
+            (block,) = prepared.read_blocks()
+        assert prepared.cells == cells
+        assert sorted(block[0].tolist()) == [0.0, 0.0, 0.25, 0.75][: 1 + cells]
+
+
+@pytest.mark.parametrize("place", [-1, 3, 2**40])
+def test_sparse_matrices_with_places_outside_are_refused(place: int) -> None:
+    X = csr_array(np.eye(3))
+    X.indices = np.array([0, place, 2])
+    with pytest.raises(DataError, match=r"^X must be a sparse array whose indices are those of its rows and columns$"):
+        ArrayEngine.from_sparse(X)
+
+
+def test_prepared_sparse_rows_are_for_sums_only() -> None:
+    X, y = make_sparse_pair()
+    with ArrayEngine.from_pair(X, y).prepare(
+        make_array_schema(dims=40, classes=(0, 1)), Context(), permuted=False
+    ) as rows:
+        for use in (lambda: rows.reshuffle(1), lambda: rows.run_sampled_batches([], []), lambda: rows.slice(0, 1)):
+            with pytest.raises(ParameterError, match="must be prepared in a permuted order"):
+                use()

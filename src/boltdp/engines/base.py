@@ -25,6 +25,7 @@ from boltdp.engines.local_store import store_rows
 from boltdp.engines.person_limit import LimitingEncoder, check_person_id, mark_rows_within_limit
 from boltdp.engines.prepared_rows import PreparedRows as PreparedRows
 from boltdp.engines.prepared_rows import check_range
+from boltdp.engines.sparse_store import PreparedSparseRows
 from boltdp.errors import DataError, suggest_names
 from boltdp.run_context import Context
 from boltdp.schema.schema import Schema
@@ -32,6 +33,8 @@ from boltdp.schema.source_columns import ColumnType, Kind
 
 if TYPE_CHECKING:
     from typing_extensions import Self
+
+    from boltdp.kernel.sparse_rows import SparseRows
 
 R = TypeVar("R")
 Where: TypeAlias = Literal["auto", "server", "client"]
@@ -102,10 +105,20 @@ class Engine(ABC):
         batches = _read_batches(self, schema, context, label=label)
         return map_in_order(lambda batch: work(encoder.encode(batch)), batches, threads=context.threads)
 
+    def encode_sparse_rows(self, schema: Schema, context: Context, *, label: bool = True) -> SparseRows | None:
+        """Encode all rows in their original order as sparse ones; None unless the source and the schema have such.
+
+        Their feature map keeps zeros, until it gets centres. Call `check_columns` first.
+        """
+        return None
+
     def prepare(self, schema: Schema, context: Context, *, permuted: bool = True) -> PreparedRows:
         """Encode the rows once, permuted unless they are for sums only, in memory or, if they are large, in a file."""
         check_columns(schema, self.columns())
         check_person_id(schema, self.columns(), context)
+        sparse = None if permuted else self.encode_sparse_rows(schema, context)
+        if sparse is not None:
+            return PreparedSparseRows(sparse, schema.encoding.feature_map)
         batches, encoder = _prepare_encoding(self, schema, context)
         return store_rows(
             batches,

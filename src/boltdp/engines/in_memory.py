@@ -1,7 +1,7 @@
 """Rows in memory: NumPy arrays, data frames of pandas and others, Arrow tables, sparse matrices of SciPy.
 
-Rows are sliced without a copy, encoded in batches, and prepared in memory. Only sparse matrices, whose prepared rows
-are dense, go to a file if they are too large.
+Rows are sliced without a copy, encoded in batches, and prepared in memory. Those of a sparse matrix that is one vector
+column stay sparse, for sums and scores; for anything else they become dense, and go to a file if they are too large.
 """
 
 from __future__ import annotations
@@ -16,12 +16,17 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from boltdp._array_types import PackedRows
 from boltdp.encoding import python_to_arrow
+from boltdp.encoding.encode import Encoder
+from boltdp.encoding.plan import EncodingPlan, NumberListRule
 from boltdp.engines._frame_types import is_lazy_frame, is_sparse, is_table
 from boltdp.engines.base import Engine, Kinds, RecordBatches, check_names
 from boltdp.errors import DataError, quote_names
+from boltdp.kernel.sparse_rows import SparseRows
+from boltdp.run_context import Context
 from boltdp.schema.schema import Schema, Vector
-from boltdp.schema.source_columns import BATCH_ROWS, ColumnType, choose_batch_rows
+from boltdp.schema.source_columns import BATCH_CELLS, BATCH_ROWS, ColumnType, choose_batch_rows
 
 #: The cells of a column: an Arrow array, an array of objects, a sparse column, or None for a type unknown to Arrow.
 Cells: TypeAlias = Any
@@ -70,7 +75,7 @@ class ArrayEngine(Engine):
 
     @classmethod
     def from_pair(cls, X: Any, y: Any) -> ArrayEngine:
-        """Join features and labels: a data frame has columns by name, an array is one vector column "x".
+        """Join features and labels: a data frame has columns by name, an array (or sparse one) one vector column "x".
 
         The label column has the name of `y`, if that is a pandas series with a name, else "label".
         """
@@ -80,13 +85,15 @@ class ArrayEngine(Engine):
             return cls.from_pandas(X).with_column(label, y)
         if is_table(X):
             return cls.from_arrow(X).with_column(label, y)
+        if is_sparse(X):
+            return cls.from_sparse(X).with_column(label, y)
         return cls.from_numpy(X, y, label=label)
 
     @classmethod
     def from_sparse(cls, X: Any, *, names: Sequence[str] | str = "x") -> ArrayEngine:
         """Wrap a sparse matrix or array of SciPy as one vector column, or as one numeric column per name.
 
-        It is converted to dense rows in batches.
+        The rows of one vector column can stay sparse; else they are converted to dense ones, in batches.
         """
         if len(X.shape) != 2 or 0 in X.shape or X.dtype not in (np.float32, np.float64):
             raise DataError(
@@ -94,7 +101,7 @@ class ArrayEngine(Engine):
                 f"type {X.dtype}"
             )
         if isinstance(names, str):
-            return cls({names: _SparseVectors(X.tocsr())}, rows=X.shape[0])
+            return cls({names: _SparseVectors(_sort_places(X.tocsr()))}, rows=X.shape[0])
         by_column = X.tocsc(copy=True)
         by_column.sum_duplicates()  # which also sorts the indices
         columns = {name: _SparseNumbers(by_column, place) for place, name in enumerate(names)}
@@ -127,6 +134,22 @@ class ArrayEngine(Engine):
 
     def batches_with_persons(self, columns: Sequence[str], person_id: str, *, parse: Kinds = None) -> RecordBatches:
         return self.batches(columns, [person_id], parse=parse, kept_as="person")
+
+    def encode_sparse_rows(self, schema: Schema, context: Context, *, label: bool = True) -> SparseRows | None:
+        plan, column = schema.encoding, self._columns[schema.columns[0].source]
+        feature_map, (rule, *others) = plan.feature_map, plan.rules
+        if not isinstance(column, _SparseVectors) or not isinstance(rule, NumberListRule) or others or schema.person_id:
+            return None
+        # The cell of a 0 is 0 between bounds of the same size.
+        if feature_map is None or not feature_map.keeps_zeros or rule.low != -rule.high:
+            return None
+        labels, target = np.full((self._rows, 1), np.nan, np.float32), schema.target.label_column
+        if label:
+            encoder = Encoder(replace(plan, rules=()), on_bad_row=context.on_bad_row)
+            parse = {} if target.parsed_as is None else {target.source: target.parsed_as}
+            encoded = [encoder.encode(batch) for batch in self.batches([target.source], parse=parse)]
+            labels = np.concatenate(encoded)
+        return column.encode(labels[:, 0].copy(), replace(plan, rules=(replace(rule, length=1),)), context)
 
     def batches(
         self, columns: Sequence[str], keep: Sequence[str] = (), *, parse: Kinds = None, kept_as: str = "kept"
@@ -161,6 +184,18 @@ def to_arrow_table(data: Any) -> pa.Table:
     raise DataError(f"the data must offer a table to Arrow, and that of an object of type {kind!r} failed")
 
 
+def _sort_places(matrix: Any) -> Any:
+    """Return a CSR matrix whose rows have each place once, in ascending order; raise a DataError for a corrupt one."""
+    with suppress(ValueError):  # the message may quote an index
+        matrix.check_format()
+        if matrix.has_canonical_format:
+            return matrix
+        matrix = matrix.copy()
+        matrix.sum_duplicates()
+        return matrix
+    raise DataError("X must be a sparse array whose indices are those of its rows and columns")
+
+
 class _SparseVectors:
     """All columns of a CSR matrix, as one vector column."""
 
@@ -170,6 +205,18 @@ class _SparseVectors:
 
     def to_dense(self, start: int, stop: int) -> pa.Array:
         return pa.FixedSizeListArray.from_arrays(pa.array(self._matrix[start:stop].toarray().reshape(-1)), self.width)
+
+    def encode(self, labels: PackedRows, plan: EncodingPlan, context: Context) -> SparseRows:
+        """Encode the numbers that are stored by a plan of vectors of one number, as sparse rows with these labels."""
+        matrix, encoder = self._matrix, Encoder(plan, on_bad_row=context.on_bad_row)
+        (rule,) = plan.rules
+        cells = np.empty(len(matrix.data), np.float32)
+        for at in range(0, len(cells), BATCH_CELLS):
+            numbers = pa.FixedSizeListArray.from_arrays(pa.array(matrix.data[at : at + BATCH_CELLS]), 1)
+            batch = pa.RecordBatch.from_arrays([numbers], [rule.source])
+            cells[at : at + BATCH_CELLS] = encoder.encode(batch)[:, 1]
+        starts, places = matrix.indptr.astype(np.int64), matrix.indices.astype(np.int32, copy=False)
+        return SparseRows(labels, starts, places, cells, width=1 + self.width)
 
 
 class _SparseNumbers:

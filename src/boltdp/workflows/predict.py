@@ -12,7 +12,7 @@ from boltdp._array_types import Doubles
 from boltdp.encoding.python_to_arrow import to_matrix
 from boltdp.engines import use_source
 from boltdp.engines._frame_types import is_sparse
-from boltdp.engines.base import Engine, scan_rows
+from boltdp.engines.base import Engine, check_columns, scan_rows
 from boltdp.engines.in_memory import count_array_columns, wrap_rows
 from boltdp.errors import show_hints
 from boltdp.model import Model
@@ -21,6 +21,10 @@ from boltdp.run_context import Context
 
 def score_batches(model: Model, engine: Engine, context: Context | None = None) -> Iterator[Doubles]:
     """Yield the margins of the rows of `engine`, in their own order; the label need not be there."""
+    check_columns(model.schema, engine.columns(), label=False)
+    sparse = engine.encode_sparse_rows(model.schema, Context() if context is None else context, label=False)
+    if sparse is not None:
+        return iter([model.margins(sparse)])
     return scan_rows(engine, model.schema, model.margins, label=False, context=context)
 
 
