@@ -325,3 +325,11 @@ def test_a_schema_inferred_from_private_rows_has_no_person_id() -> None:
     spent = BudgetedEvent(Budget(0.5), make_noisy_counts(Budget(0.5), releases=1))
     with pytest.raises(ParameterError, match="must not be inferred from private rows"):
         replace(Schema.from_dict(UNIT), spent=spent)
+
+
+def test_one_feature_too_many_is_refused_with_the_intercept_named() -> None:
+    categories = Categorical("postcode", tuple(range(100_000)))
+    assert Schema(Classes("y", (0, 1)), (categories,), intercept=False).dims == 100_000
+    with pytest.raises(ParameterError, match=r"at most 100,000, got 100001 with the intercept$") as caught:
+        Schema(Classes("y", (0, 1)), (categories,))
+    assert "intercept = false" in str(caught.value.hint)

@@ -191,7 +191,7 @@ class Schema:
         features = sum(column.encoding_rule.feature_count for column in columns)
         object.__setattr__(self, "pairs", check_pairs(self))
         encoded_dims = features + self._count_pair_features() + self.intercept
-        check_size(features=encoded_dims, classes=1)
+        check_size(features=encoded_dims, classes=1, intercept=self.intercept)
         object.__setattr__(self, "encoded_dims", encoded_dims)
         if self.standardization is not None and len(self.standardization.centers) != features:
             raise ParameterError(
@@ -490,19 +490,29 @@ _TABLES = [kind.table for kind in COLUMN_KINDS]
 _PLAIN_KEYS = ("person_id", "max_rows_per_person", "intercept", "clip_norm")
 _TARGET_KEYS = (key for kind in TARGETS for key in (kind.key, *kind.other_keys))
 _KEYS = (*_TARGET_KEYS, *_PLAIN_KEYS, "pairs", *_TABLES, "projection", "standardization", "weight", "spent")
+_SIZE_HINTS = {
+    "features": "leave out columns, rare categories, steps of curves or pairs, or the intercept by intercept = false",
+    "weights": "each feature has a weight for each class: declare fewer of either",
+}
 _UNDECIDED = "the columns listed under [undecided] must each be declared in another table, or be dropped"
 _UNDECIDED_HINT = f"move the ones to use to {' or '.join(f'[{table}]' for table in _TABLES)} and delete [undecided]"
 
 
-def check_size(*, features: int, classes: int) -> None:
-    """Raise a ParameterError for more features, classes or weights than a schema may declare."""
+def check_size(*, features: int, classes: int, intercept: bool = False) -> None:
+    """Raise a ParameterError for more features, classes or weights than a schema may declare.
+
+    `intercept` says whether one of the features is known to be the intercept.
+    """
     for what, count, most in (
         ("features", features, MAX_FEATURES),
         ("classes", classes, MAX_CLASSES),
         ("weights", features * classes, MAX_WEIGHTS),
     ):
         if count > most:
-            raise ParameterError(f"the {what} must be at most {most:,}, got {show_value(count)}")
+            counted = " with the intercept" if intercept and what == "features" else ""
+            raise ParameterError(
+                f"the {what} must be at most {most:,}, got {show_value(count)}{counted}", hint=_SIZE_HINTS.get(what)
+            )
 
 
 def make_array_schema(
