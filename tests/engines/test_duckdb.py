@@ -473,3 +473,29 @@ def test_a_blank_line_of_one_column_is_a_missing_cell(tmp_path: Path) -> None:
         assert engine.count() == 3
         (batch,) = engine.batches(["age"])
         assert batch.column(0).to_pylist() == ["75", None, "25"]
+
+
+def test_a_row_group_larger_than_the_memory_limit_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boltdp.engines.duckdb.MEMORY_LIMIT", 40)
+    monkeypatch.setattr("boltdp.engines.duckdb.COLUMN_MEMORY", 0.0)
+    numbers = np.random.default_rng(0).normal(size=(100, 60_000))
+    names = [f"x{index}" for index in range(100)]
+    path = tmp_path / "wide.parquet"
+    pq.write_table(pa.table([*numbers], names), path, row_group_size=60_000)
+    with DuckDBEngine.from_files(path) as engine:
+        assert sum(batch.num_rows for batch in engine.batches(names)) == 60_000
+
+
+def test_too_little_memory_is_no_fault_of_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("boltdp.engines.duckdb.MEMORY_LIMIT", 1)
+    monkeypatch.setattr("boltdp.engines.duckdb.COLUMN_MEMORY", 0.0)
+    names = [f"x{index}" for index in range(200)]
+    path = tmp_path / "wide.csv"
+    path.write_text("\n".join([",".join(names), *[",".join(["0.5"] * 200)] * 3000]) + "\n")
+    with (
+        DuckDBEngine.from_files(path) as engine,
+        pytest.raises(DataError, match=r"^the rows need more memory") as caught,
+    ):
+        for _ in engine.batches(names, parse=dict.fromkeys(names, "number")):
+            pass
+    assert "[vector]" in str(caught.value.hint)

@@ -34,8 +34,14 @@ from boltdp.schema.source_columns import ColumnType, Kind, OpenColumns, choose_b
 
 T = TypeVar("T")
 
-#: Memory limit of DuckDB, above which queries that sort or join spill to disk. A scan needs far less.
-MEMORY_LIMIT = "1GB"
+#: Memory limit of DuckDB in MB, above which queries that sort or join spill to disk, and what is added to it for each
+#: column and thread: a block of 2,048 rows has a text of 16 bytes and the number made of it per cell, more than once.
+MEMORY_LIMIT, COLUMN_MEMORY = 1000, 0.2
+#: Hint where that is too little.
+MEMORY_HINT = (
+    "select fewer columns, or make one column of lists of numbers that are alike, which a schema declares under "
+    "[vector]; a query needs less if it sorts and joins few columns"
+)
 #: Prefixes of the directories for spilled rows and for downloaded files.
 SPILL_PREFIX, FETCHED_PREFIX = "boltdp-spill-", "boltdp-fetched-"
 #: The table name of the source in a query over files.
@@ -90,6 +96,7 @@ class DuckDBEngine(Engine):
         self._held = ExitStack() if held is None else held.pop_all()
         self._checked = False
         self._count: int | None = None
+        self._types: dict[str, ColumnType] | None = None
 
     @classmethod
     def open(
@@ -258,11 +265,13 @@ class DuckDBEngine(Engine):
             return OpenColumns(dict.fromkeys(untyped, ColumnType("untyped")))
         if untyped.issuperset(self._relation.columns):
             return dict.fromkeys(self._relation.columns, ColumnType("untyped"))
-        empty = _call_duckdb(lambda: self._relation.limit(0).to_arrow_table(), self._scan.fault)
-        return {
-            field.name: ColumnType("untyped") if field.name in untyped else ColumnType.from_arrow(field.type)
-            for field in empty.schema
-        }
+        if self._types is None:
+            empty = _call_duckdb(lambda: self._relation.limit(0).to_arrow_table(), self._scan.fault)
+            self._types = {
+                field.name: ColumnType("untyped") if field.name in untyped else ColumnType.from_arrow(field.type)
+                for field in empty.schema
+            }
+        return dict(self._types)
 
     def list_columns(self) -> dict[str, ColumnType]:
         keys = [*self._scan.read_keys(), *self._scan.untyped]
@@ -278,6 +287,8 @@ class DuckDBEngine(Engine):
         self._check_files_once()
         if self._connection is not None:
             self._connection.execute(f"SET threads = {self.threads}")
+            limit = MEMORY_LIMIT + COLUMN_MEMORY * len(names) * self.threads
+            self._connection.execute(f"SET memory_limit = '{limit:.0f}MB'")
         relation = self._relation
         if self._scan.select is not None and self._connection is not None:
             sql = self._scan.select(names)
@@ -382,7 +393,8 @@ def _call_duckdb(
     if isinstance(caught, duckdb.InterruptException) or str(caught) == "Query interrupted":  # by Ctrl-C
         raise KeyboardInterrupt
     if isinstance(caught, duckdb.OutOfMemoryException):
-        raise DataError(f"{fault}: DuckDB needs more than {MEMORY_LIMIT} of memory for it")
+        # Not with `fault`, since nothing is wrong with the rows.
+        raise DataError("the rows need more memory than DuckDB may use here", hint=MEMORY_HINT)
     reason = None
     if query is not None:
         reason, hint = _filter_message(caught, query), tables if isinstance(caught, duckdb.CatalogException) else None
@@ -393,7 +405,7 @@ def _call_duckdb(
 
 def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
     config: dict[str, Any] = {
-        "memory_limit": MEMORY_LIMIT,
+        "memory_limit": f"{MEMORY_LIMIT}MB",
         "preserve_insertion_order": "true",
         # Private rows are spilled only to a directory that is removed; without one, never.
         "temp_directory": spill,
@@ -407,6 +419,8 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
     )
     # The progress bar would go to standard output, which is for results.
     connection.execute("SET enable_progress_bar = false")
+    # It reads a row group of Parquet at once, which with many columns or rows is larger than the memory limit.
+    connection.execute("SET disable_parquet_prefetching = true")
     # DuckDB 2.0 pushes TRY_CAST down into the CSV reader, which fails at the first unparsable cell.
     known = connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()
     pushing = [name for (name,) in known if name in _CAST_PUSHDOWN_OPTIMIZERS]
