@@ -314,9 +314,12 @@ class ScaledRule:
 
     def iterate_segments(self) -> Iterator[Segment]:
         """Yield the segments of the feature map for this column: numbers, steps, and categories."""
-        numbers, steps, (absent, present) = self.rule.number_count, len(self.rule.thresholds), self.indicator_values
+        numbers, steps = self.rule.number_count, len(self.rule.thresholds)
         if numbers:
             yield Segment("numbers", self.centers[:numbers], self.factors[:numbers])
+        if self.rule.feature_count == numbers:
+            return
+        absent, present = self.indicator_values
         if steps:
             yield Segment("steps", absent[:steps], present[:steps], self.rule.places)
         if self.rule.values:

@@ -321,7 +321,7 @@ def _convert_cell_to_value(value: Any) -> Value | None:
         return value if value.strip() else None
     if value is None or isinstance(value, bool):
         return value
-    size = to_float(value)
+    size = value if type(value) is float else to_float(value)
     if not abs(size) < 2**63:
         return None
     return int(value) if size == int(size) else size
