@@ -410,7 +410,7 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
         # Private rows are spilled only to a directory that is removed; without one, never.
         "temp_directory": spill,
         "autoinstall_known_extensions": "false",
-        # Else whole row groups of all columns are read at once, which takes as much memory as they are large.
+        # Else it reads a row group of Parquet at once, which may be larger than the memory limit.
         "disable_parquet_prefetching": "true",
     }
     connection = _call_duckdb(
@@ -419,8 +419,6 @@ def _connect(path: str, *, spill: str = "") -> duckdb.DuckDBPyConnection:
     )
     # The progress bar would go to standard output, which is for results.
     connection.execute("SET enable_progress_bar = false")
-    # It reads a row group of Parquet at once, which with many columns or rows is larger than the memory limit.
-    connection.execute("SET disable_parquet_prefetching = true")
     # DuckDB 2.0 pushes TRY_CAST down into the CSV reader, which fails at the first unparsable cell.
     known = connection.execute("SELECT name FROM duckdb_optimizers()").fetchall()
     pushing = [name for (name,) in known if name in _CAST_PUSHDOWN_OPTIMIZERS]
