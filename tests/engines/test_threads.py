@@ -206,9 +206,9 @@ def test_few_rows_of_much_work_are_summed_by_several_threads(
 ) -> None:
     add, used = Summation.add, []
 
-    def add_and_record(self: Summation, rows: PackedRows) -> None:
+    def add_and_record(self: Summation, rows: PackedRows, *, build: str | None = None) -> None:
         used.append(threading.current_thread())
-        add(self, rows)
+        add(self, rows, build=build)
 
     monkeypatch.setattr(Summation, "add", add_and_record)
     rows = np.zeros((1000, 4), np.float32)

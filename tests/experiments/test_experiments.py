@@ -319,14 +319,16 @@ def test_tables_show_every_way_and_say_which_cells_are_blind(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     output = tmp_path / "accuracy.jsonl"
-    for data, way, value in (("adult", "auto", 0.8), ("bank", "auto", 0.7), ("bank", "naive-bayes", 0.9)):
+    ways = ("adult", "auto", 0.8), ("bank", "auto", 0.7), ("bank", "naive-bayes", 0.9), ("protein", "auto", 0.6)
+    for data, way, value in ways:
         for repeat in range(10):
             accuracy.add(output, Cell(data, "pure", 0.1, way), repeat, {"auc": value, "seconds": 1.0})
     accuracy.main(["table", "--output", str(output)])
     lines = capsys.readouterr().out.splitlines()
     assert "| | epsilon | noiseless | auto | naive-bayes |" in lines
     assert "| adult | 0.1 |  | 0.800 ± 0.000 |  |" in lines
-    assert "| bank, blind | 0.1 |  | 0.700 ± 0.000 | 0.900 ± 0.000 |" in lines
+    assert "| bank | 0.1 |  | 0.700 ± 0.000 | 0.900 ± 0.000 |" in lines
+    assert "| protein, blind | 0.1 |  | 0.600 ± 0.000 |  |" in lines
     assert "| naive-bayes, pure | auc | 1 | 0 | 0 | 1 | bank pure 0.1 |" in lines
 
 

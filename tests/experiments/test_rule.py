@@ -80,7 +80,7 @@ def test_what_auto_chooses_is_planned_as_auto_itself(schema: Schema, epsilon: fl
     assert make_plan(schema, 10_000, resolved) == make_plan(schema, 10_000, asked)
 
 
-CASES = list(itertools.product((TWO, THREE), (0.0, 1e-8), (0.3, 20.0)))
+CASES = list(itertools.product((TWO, THREE), (0.0, 1e-8), (0.3, 20.0, 1000.0)))
 
 
 @pytest.mark.parametrize("choice", [choice for choice in CHOICES if choice != "auto"])
@@ -91,8 +91,8 @@ def test_every_choice_plans_something_else_somewhere(choice: str) -> None:
         if differs(CHOICES[choice], resolve(schema, epsilon, delta), schema, rows=2000)
     }
     assert found
-    # With a delta and noise two classes have noisy gradient descent with histograms, and no margin.
-    already = {"no margin", "margin 1", "margin 3", "always histograms", "always noisy-gd"}
+    # With a delta and noise two classes have noisy gradient descent with histograms, no margin and no pairs.
+    already = {"no margin", "margin 1", "margin 3", "always histograms", "always noisy-gd", "no interactions"}
     assert ((2, 1e-8, 0.3) in found) != (choice in already)
     # Without a delta there is no other algorithm.
     assert not (choice in {"always objective", "always noisy-gd"} and any(delta == 0 for _, delta, _ in found))

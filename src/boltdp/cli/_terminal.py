@@ -106,7 +106,7 @@ def warn(message: str) -> None:
 def show_bar(*, unit: str = "rows") -> Iterator[Callable[..., None]]:
     """Show a progress bar if standard error is a terminal; yield a function of stage, done and total."""
     if is_given("quiet") or not sys.stderr.isatty():
-        yield lambda *_: None
+        yield lambda *_, **__: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
